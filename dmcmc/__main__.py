@@ -1,0 +1,7 @@
+"""``python -m dmcmc``."""
+
+import sys
+
+from dmcmc.cli import main
+
+sys.exit(main())

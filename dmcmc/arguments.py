@@ -1,0 +1,110 @@
+"""The command line's grammar."""
+
+import argparse
+from typing import Any, NoReturn
+
+from dmcmc.inference.errors import ConfigError, DmcmcError
+from dmcmc.reading import suggestion
+from dmcmc.unavailable import refuse_arguments
+from dmcmc.version import __version__
+
+_EXITS = "exit status: 0 assignment found, 1 failed, 2 bad input or not available, 3 proven infeasible"
+_COMMANDS = ("run", "generate", "samplers", "info")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises instead of printing a usage text, and never guesses at abbreviations."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see '{self.prog} --help')")
+
+
+class _FamilyParser(_Parser):
+    """Lists the families in its help, and only then imports them."""
+
+    def format_help(self) -> str:
+        from dmcmc.generators import registry
+
+        try:
+            known = registry.names()
+        except DmcmcError:
+            known = {}
+        width = max(map(len, known), default=0)
+        lines = "\n".join(f"  {name:<{width}}  {text}" for name, text in known.items())
+        self.epilog = f"families:\n{lines}"
+        return super().format_help()
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """Parse a command line.
+
+    Raises
+    ------
+    ConfigError
+        For anything unknown or missing.
+    Unavailable
+        For commands and options of later versions.
+    SystemExit
+        After ``--help`` and ``--version`` have been answered.
+    """
+    refuse_arguments(argv)
+    if argv and not argv[0].startswith("-") and argv[0] not in _COMMANDS:
+        raise ConfigError(f"unknown command '{argv[0]}'; {suggestion(argv[0], _COMMANDS, 'commands')}")
+    parser, commands = _parsers()
+    arguments, extra = parser.parse_known_args(argv)
+    if arguments.command == "generate":  # argparse takes parameters only before the options
+        arguments.parameters += [e for e in extra if not e.startswith("-")]
+        extra = [e for e in extra if e.startswith("-")]
+    if extra:
+        word = next((e for e in extra if e.startswith("-")), extra[0])
+        options = [o for o in commands[arguments.command]._option_string_actions if o.startswith("--")]
+        advice = suggestion(word.partition("=")[0], options, "options") if word.startswith("-") else "not expected here"
+        raise ConfigError(f"{arguments.command}: unknown argument '{word}'; {advice}")
+    return arguments
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser and, by name, those of the commands."""
+    parser = _Parser(prog="dmcmc", description="Solve distributed constraint optimisation problems.", epilog=_EXITS)
+    parser.add_argument("--version", action="version", version=f"dmcmc {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+
+    run = commands.add_parser(
+        "run",
+        help="solve the problem of a configuration file",
+        description="Solve the problem of a configuration file, alone or under 'mpirun -n N'.",
+        epilog=_EXITS,
+    )
+    run.add_argument("config", metavar="CONFIG.yaml", help="what to solve and how")
+    run.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key, e.g. local.runs=20 (repeatable)",
+    )
+    run.add_argument("--seed", metavar="N", help="seed of the samplers (the problem's own is problem.seed)")
+    run.add_argument("--device", metavar="auto|cpu", help="where to compute")
+    run.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
+    run.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+    commands._parser_class = _FamilyParser
+    generate = commands.add_parser(
+        "generate",
+        help="write a generated problem to a file",
+        description="Write a generated problem to a file.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    generate.add_argument("family", metavar="FAMILY", help="the kind of problem (listed below)")
+    generate.add_argument("parameters", metavar="PARAM=VALUE", nargs="*", default=[], help="the family's parameters")
+    generate.add_argument("--output", metavar="FILE.npz", required=True, help="the file to write")
+    generate.add_argument("--seed", metavar="N", help="seed of the problem (default 0)")
+
+    commands._parser_class = _Parser
+    for name, text in (("samplers", "list the local solvers"), ("info", "show versions, cores, memory and devices")):
+        listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser, dict(commands.choices)

@@ -1,0 +1,204 @@
+"""What each command does, once its arguments are parsed."""
+
+import json
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from dmcmc.config import Config, problem_of, read_config
+from dmcmc.failure import exit_code, report
+from dmcmc.inference.errors import ConfigError, DmcmcError, FileError
+from dmcmc.inference.problem import Problem
+from dmcmc.result import Result, check_writable
+from dmcmc.terminal import emit
+from dmcmc.yaml_lines import value_of
+
+if TYPE_CHECKING:
+    from dmcmc.mpi.world import World
+
+_GRACE = 2.0  # seconds
+_FORWARDING = 0.5  # seconds; less than the grace
+
+
+def run(arguments: Namespace) -> int:
+    """Solve the problem of a configuration file on all ranks; returns this rank's exit code."""
+    from dmcmc.mpi.world import connect
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect says it in one line
+        world = connect()
+    ready = _prepare_together(world, arguments)
+    if isinstance(ready, int):
+        return ready
+    config, problem = ready
+    try:
+        result = _solve(problem, config, world)
+    except (Exception, KeyboardInterrupt) as error:
+        if world.size == 1:
+            raise
+        return _abort(world, error)
+    return 0 if result is None else _deliver(result, config, arguments.json)
+
+
+def _prepare_together(world: "World", arguments: Namespace) -> tuple[Config, Problem] | int:
+    """Let rank 0 read the configuration and the problem, and give both, or the exit code of its failure, to all."""
+    ready: tuple[Config, Problem] | int = 0
+    failure: BaseException | None = None
+    if world.rank == 0:
+        try:
+            ready = _prepare(arguments)
+        except (Exception, KeyboardInterrupt) as error:
+            ready, failure = exit_code(error), error
+    try:
+        ready = world.bcast(ready)
+    finally:
+        if failure is not None:
+            report(failure)
+    return ready
+
+
+def _prepare(arguments: Namespace) -> tuple[Config, Problem]:
+    options: dict[str, Any] = {
+        name: value for name in ("device", "output") if (value := getattr(arguments, name)) is not None
+    }
+    if arguments.seed is not None:
+        options["seed"] = value_of(arguments.seed, "--seed")
+    config, document = read_config(arguments.config, arguments.set, options)
+    if config.output is not None:
+        try:
+            check_writable(config.output)
+        except FileError as error:
+            raise FileError(f"{document.at(('output',))}: {error}") from error
+    return config, problem_of(config, document)
+
+
+def _solve(problem: Problem, config: Config, world: "World") -> Result | None:
+    from dmcmc.progress import progress_for
+    from dmcmc.solve import solve
+
+    with progress_for(world.rank) as progress:
+        return solve(problem, config, world, progress)
+
+
+def _abort(world: "World", error: BaseException) -> int:
+    """Report an error and end all ranks.
+
+    A rank other than 0 waits a moment: mostly rank 0 fails in the same way, says so once, and ends the others.
+    """
+    if world.rank != 0:
+        time.sleep(_GRACE)
+    report(error, world.rank or None)
+    time.sleep(_FORWARDING)  # an abort at once can outrun the line on its way through the launcher
+    world.abort(exit_code(error))
+    return exit_code(error)
+
+
+def _deliver(result: Result, config: Config, as_json: bool) -> int:
+    """Write the file, then print; a result that cannot be written is printed all the same, and is a failure."""
+    code = result.exit_code
+    if config.output is not None:
+        try:
+            result.write(config.output)
+        except FileError as error:
+            report(error)
+            code = 1
+    if as_json:
+        emit(result.to_json())
+    else:
+        from dmcmc.summary import summary
+
+        emit(summary(result))
+    return code
+
+
+def generate(arguments: Namespace) -> int:
+    """Write a generated problem to a file and say what it is."""
+    from dmcmc import native
+    from dmcmc.generators import registry
+
+    parameters: dict[str, Any] = {}
+    for text in arguments.parameters:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"generate: expected PARAM=VALUE, such as agents=10, got {text!r}")
+        if name in parameters:
+            raise ConfigError(f"generate: {name}: is given twice")
+        parameters[name] = value_of(value, f"generate: {name}")
+    if arguments.seed is not None:
+        if "seed" in parameters:
+            raise ConfigError("generate: seed: is given twice (seed=... and --seed)")
+        parameters["seed"] = value_of(arguments.seed, "--seed")
+    check_writable(arguments.output)
+    try:
+        problem = registry.generate(arguments.family, {"seed": 0} | parameters)
+    except DmcmcError as error:
+        raise type(error)(f"generate {arguments.family}: {error}") from error
+    native.save(problem, arguments.output)
+    emit(f"{arguments.output}: {_description(problem)}")
+    return 0
+
+
+def _description(problem: Problem) -> str:
+    """Return the size of a problem in one line.
+
+    >>> from dmcmc import Factor
+    >>> _description(Problem(("x", "y"), [2, 3], ("a",), [0, 0], (Factor.of((0,), [1, 2]),)))
+    '1 agent, 2 variables, 2 to 3 values each, 1 factor over up to 1 variable, 0 forbidden entries, sense max'
+    """
+    low, high = int(problem.domains.min(initial=2**62)), int(problem.domains.max(initial=0))
+    values = f"{low} values each" if low == high else f"{low} to {high} values each"
+    arity = max((len(f.scope) for f in problem.factors), default=0)
+    parts = [
+        _count(problem.n_agents, "agent"),
+        _count(problem.n_variables, "variable"),
+        values if problem.n_variables else "no values",
+        f"{_count(len(problem.factors), 'factor')} over up to {_count(arity, 'variable')}",
+        f"{problem.forbidden_entries()} forbidden entries",
+        f"sense {problem.sense}",
+    ]
+    return ", ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def samplers(arguments: Namespace) -> int:
+    """List the local solvers."""
+    from dmcmc.samplers import registry
+
+    auto = {"auto": "exact where local.cells allows it, else gibbs"}
+    _list(auto | dict(sorted(registry.names().items())), arguments.json)
+    return 0
+
+
+def info(arguments: Namespace) -> int:
+    """Show what this installation is and what it may use."""
+    from dmcmc.provenance import machine
+
+    _list(machine(), arguments.json)
+    return 0
+
+
+def _list(rows: Mapping[str, Any], as_json: bool) -> None:
+    """Print names and values, as a JSON object or in two columns."""
+    if as_json:
+        emit(json.dumps(rows, indent=2))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(Text(name, style="bold"), Text("-" if value is None else str(value)))
+    emit(table)
+
+
+COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
+    "run": run,
+    "generate": generate,
+    "samplers": samplers,
+    "info": info,
+}

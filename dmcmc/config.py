@@ -1,0 +1,275 @@
+"""The configuration of a run: what to solve, how each agent samples, how the tables are combined, what it may cost."""
+
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from dmcmc.inference.errors import ConfigError, DmcmcError
+from dmcmc.inference.problem import Problem
+from dmcmc.reading import struct_of
+from dmcmc.yaml_lines import Document, read, show, value_of
+
+_MOST = 2**31 - 1
+_UNITS = {"": 1, "B": 1} | {
+    f"{prefix}{suffix}": base**power
+    for suffix, base in (("B", 1000), ("IB", 1024))
+    for power, prefix in enumerate("KMGT", start=1)
+}
+
+
+def bytes_of(text: str) -> int:
+    """Return a size such as ``"8GiB"`` in bytes (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; ValueError for others).
+
+    >>> bytes_of("1.5 KiB"), bytes_of("2MB"), bytes_of("77")
+    (1536, 2000000, 77)
+    """
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in _UNITS:
+        raise ValueError(text)
+    return int(Fraction(match[1]) * _UNITS[match[2].upper()])
+
+
+Count = Annotated[int, Meta(ge=1, le=_MOST, description="a whole number >= 1 (and < 2^31)")]
+Cells = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number >= 0 (and < 2^63)")]
+Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number >= 0 (and < 2^63)")]
+Bytes = Annotated[
+    int,
+    Meta(ge=1, le=2**63 - 1, description="a size such as 8GiB, 500MB or a number of bytes", extra={"parse": bytes_of}),
+]
+# Chains hold temperatures as float32.
+Positive = Annotated[float, Meta(ge=1e-30, le=1e30, description="a number > 0 (from 1e-30 to 1e30)")]
+Share = Annotated[float, Meta(gt=0, lt=1, description="a number between 0 and 1, both excluded")]
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the configuration: immutable, and strict about its keys."""
+
+
+class Cooling(Section, frozen=True):
+    """A temperature that falls (or rises) from ``start`` in the first step to ``end`` in the last."""
+
+    start: Positive
+    end: Positive
+    schedule: Annotated[Literal["geometric", "linear"], Meta(description="geometric or linear")] = "geometric"
+
+
+class Guarantee(Section, frozen=True):
+    """Property 1: N = ⌈1/(alpha·epsilon)⌉ samples find one of the best ``alpha`` with probability ``1 - epsilon``."""
+
+    alpha: Share
+    epsilon: Share
+
+    @property
+    def samples(self) -> int:
+        """N, from the decimal numbers as they were written (0.1·0.1 is 0.01)."""
+        return math.ceil(1 / (Fraction(repr(self.alpha)) * Fraction(repr(self.epsilon))))
+
+
+class Local(Section, frozen=True):
+    """How an agent's subproblem becomes a table.
+
+    Attributes
+    ----------
+    method : str
+        ``auto``, ``exact`` or a sampler (``dmcmc samplers`` lists them).
+    runs, samples : int
+        Chains a row, and samples a chain. With a ``guarantee``, ``samples`` is ⌈N / runs⌉, so that all chains of a row
+        together draw at least N.
+    temperature
+        ``"auto"``, a constant, or a :class:`Cooling`.
+    guarantee : Guarantee or None
+        In place of ``samples``.
+    cells : int
+        ``auto`` solves exactly where an agent's elimination takes at most so many table cells.
+    """
+
+    method: Annotated[str, Meta(min_length=1, description="auto, exact or the name of a sampler")] = "auto"
+    runs: Count = 10
+    samples: Count = 100
+    temperature: Annotated[
+        Literal["auto"] | Positive | Cooling,
+        Meta(description="auto, a number > 0 or {start: ..., end: ..., schedule: geometric or linear}"),
+    ] = "auto"
+    guarantee: Annotated[Guarantee | None, Meta(description="{alpha: ..., epsilon: ...}")] = None
+    cells: Cells = 4_000_000_000
+
+    def __post_init__(self) -> None:
+        if self.guarantee is not None:
+            msgspec.structs.force_setattr(self, "samples", -(-self.guarantee.samples // self.runs))
+
+
+class Combine(Section, frozen=True):
+    """How the agents' tables are combined; here always exactly, by DPOP's messages."""
+
+    method: Annotated[Literal["auto", "exact"], Meta(description="auto or exact")] = "auto"
+    mode: Annotated[Literal["dpop"], Meta(description="dpop")] = "dpop"
+
+
+class Budget(Section, frozen=True):
+    """What a run may take: ``memory`` is the bytes of tables one process may hold."""
+
+    memory: Bytes = 8 << 30
+
+
+class Config(Section, frozen=True):
+    """A run. ``problem`` is ``{file: PATH}``, or ``{generator: NAME, ...}`` with the generator's parameters."""
+
+    problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
+    local: Local = Local()
+    combine: Combine = Combine()
+    budget: Budget = Budget()
+    device: Annotated[Literal["auto", "cpu"], Meta(description="auto or cpu")] = "auto"
+    seed: Seed = 0
+    output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
+
+
+def load(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> Config:
+    """Read a configuration file; see :func:`read_config`."""
+    return read_config(path, overrides, options)[0]
+
+
+def read_config(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> tuple[Config, Document]:
+    """Read a configuration file, with the place of each key for later errors.
+
+    Parameters
+    ----------
+    path
+        A YAML file. A ``problem.file`` in it is relative to the folder of this file; everything else (``output``,
+        and a ``problem.file`` given as an override) is relative to the current folder.
+    overrides
+        ``"key.sub=value"`` each, the value in YAML; sections are created where needed.
+    options
+        Top-level keys set by options of their own; errors name ``--key``.
+
+    Raises
+    ------
+    ConfigError
+        One line with the file, the line and the key.
+    Unavailable
+        For what later versions bring.
+    """
+    document = read(os.fspath(path))
+    problem = document.data.get("problem")
+    if isinstance(problem, dict) and isinstance(problem.get("file"), str):
+        problem["file"] = os.path.join(os.path.dirname(os.fspath(path)), problem["file"])
+    for text in overrides:
+        _override(document, text)
+    for name, value in (options or {}).items():
+        document.override((name,), value, f"--{name}")
+    return _config(document), document
+
+
+def parse(data: Mapping[str, Any]) -> Config:
+    """Return plain data (the sections of a configuration file as nested dictionaries) as a configuration.
+
+    >>> parse({"problem": {"file": "a.npz"}, "local": {"runs": 2}}).local.runs
+    2
+    """
+    return _config(Document("", dict(data)))
+
+
+def problem_of(config: Config, document: Document | None = None) -> Problem:
+    """Generate or load a configuration's problem. Its seed is its own, 0 by default.
+
+    Parameters
+    ----------
+    config
+        Where the problem is described.
+    document
+        As :func:`read_config` returns it, so that errors name the line.
+
+    Raises
+    ------
+    DmcmcError
+        What the generator or the file reader finds wrong, after the place in the configuration.
+    """
+    at = (document or Document("")).at
+    if "file" in config.problem:
+        from dmcmc import native
+
+        try:
+            return native.load(config.problem["file"])
+        except DmcmcError as error:
+            raise type(error)(f"{at(('problem', 'file'))}: {error}") from error
+    from dmcmc.generators import registry
+
+    params = {"seed": 0} | config.problem
+    family = params.pop("generator")
+    try:
+        return registry.generate(family, params)
+    except DmcmcError as error:
+        raise type(error)(_generator_error(str(error), params, at)) from error
+
+
+def _generator_error(message: str, params: Mapping[str, Any], at: Any) -> str:
+    """Return a generator's error, which starts with the parameter's name, with the parameter's place in front."""
+    name, colon, rest = message.partition(":")
+    if colon and name.isidentifier():
+        return f"{at(('problem', name))}:{rest}"
+    name = message.split(maxsplit=1)[0] if message else ""
+    if name in params:
+        return f"{at(('problem', name))}:{message[len(name) :]}"
+    return f"{at(('problem', 'generator'))}: {message}"
+
+
+def _override(document: Document, text: str) -> None:
+    """Apply one ``key.sub=value``."""
+    dotted, equals, value = text.partition("=")
+    key = tuple(part.strip() for part in dotted.split("."))
+    if not equals or not all(key):
+        raise ConfigError(f"--set {text}: expected KEY=VALUE, such as local.runs=20")
+    place = f"--set {'.'.join(key)}"
+    document.override(key, value_of(value, place), place)
+
+
+def _config(document: Document) -> Config:
+    """Build a configuration and check what one field alone does not show."""
+    config = struct_of(Config, document.data, document.at)
+    _check_problem(config.problem, document)
+    _check_local(config.local, document)
+    return config
+
+
+def _check_problem(problem: Mapping[str, Any], document: Document) -> None:
+    given = [name for name in ("file", "generator") if name in problem]
+    if len(given) != 1:
+        found = "both" if given else "neither"
+        raise ConfigError(f"{document.at(('problem',))}: expected either 'file' or 'generator', got {found}")
+    place = document.at(("problem", given[0]))
+    if not isinstance(problem[given[0]], str) or not problem[given[0]]:
+        what = "a file path" if given == ["file"] else "the name of a generator"
+        raise ConfigError(f"{place}: expected {what}, got {show(problem[given[0]])}")
+    if given == ["file"]:
+        for name in problem.keys() - {"file"}:
+            raise ConfigError(f"{document.at(('problem', name))}: unknown key; a problem file takes no parameters")
+    for name, value in problem.items():
+        if not isinstance(value, str | int | float):
+            raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")
+
+
+def _check_local(local: Local, document: Document) -> None:
+    section = document.data.get("local") or {}
+    if local.guarantee is not None:
+        if section.get("samples", local.samples) != local.samples:
+            place = document.at(("local", "samples"))
+            raise ConfigError(f"{place}: local.guarantee sets the number of samples; give one of the two")
+        if local.samples > _MOST:
+            place = document.at(("local", "guarantee"))
+            raise ConfigError(f"{place}: needs {local.guarantee.samples:.3e} samples a row; raise alpha or epsilon")
+    if local.method != "auto":
+        from dmcmc.samplers import registry
+
+        try:
+            registry.get(local.method)
+        except DmcmcError as error:
+            raise type(error)(f"{document.at(('local', 'method'))}: {error}") from error

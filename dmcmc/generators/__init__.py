@@ -1,0 +1,1 @@
+"""Problem families: meeting scheduling, random DCOPs, random networks. The same parameters give the same problem."""

@@ -1,0 +1,153 @@
+"""Meeting scheduling in a hierarchical organisation, as private events as variables (PEAV; DMCMC paper §6).
+
+An agent is a member of the organisation, a variable one event in its diary, a value the slot the event starts in. Two
+events that share participants are joined by a factor: their starts must lie a gap of 1 to 3 slots apart (duration and
+way), and both should get slots that the member likes. The first events of each member are meetings of the whole
+organisation: a superior's copy and a report's copy of one of them should agree.
+"""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.generators import graphs
+from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
+from dmcmc.generators.schedules import planted
+from dmcmc.generators.tables import agents_problem, binary_factors, uniform
+from dmcmc.inference.errors import ConfigError
+from dmcmc.inference.problem import Factor, Problem
+from dmcmc.inference.tables import forbidden_value
+
+_MOST_PRIORITY = 3
+_MOST_GAP = 3
+_FORBIDDEN = int(forbidden_value(np.dtype(np.int32)))
+_GRAPH, _UNIFORM, _GAPS, _WISHES, _BUSY, _SCHEDULE = range(6)  # what each random stream is for
+
+
+class Meetings(Parameters, frozen=True, kw_only=True):
+    """Parameters of ``meeting-scheduling``; the defaults are those of the paper's Table 1.
+
+    Attributes
+    ----------
+    agents, variables_per_agent, domain_size : int
+        Members, events of each, slots.
+    local_density : float
+        p_l: ⌊n(n−1)p_l/2⌋ pairs of an agent's n events share participants, at least the n−1 of a spanning tree.
+    interface_variables : int
+        How many of each agent's events (the first ones) are shared along every edge of the hierarchy.
+    tables : {"preferences", "uniform", "hard"}
+        * ``preferences``: 0 where two events overlap, else the priority-weighted preferences for the two slots (0 for
+          a busy slot); two copies of one meeting earn a reward if they agree.
+        * ``hard``: the same, but overlaps, disagreeing copies and busy slots are forbidden (−∞).
+        * ``uniform``: the same graph, utilities uniform in 1..1000.
+    busy : float
+        Share of the slots in which an agent is not available.
+    seed : int
+        Same seed, same problem.
+    """
+
+    agents: Count = 10
+    variables_per_agent: Count = 10
+    domain_size: Count = 24
+    local_density: Ratio = 0.5
+    interface_variables: Count = 1
+    tables: Literal["preferences", "uniform", "hard"] = "preferences"
+    busy: Ratio = 0.2
+
+    def check(self) -> None:
+        """Hold the interface against the variables."""
+        if self.interface_variables > self.variables_per_agent:
+            raise ConfigError(
+                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
+                f" not {self.interface_variables}"
+            )
+
+
+def generate(params: Meetings) -> Problem:
+    """Return a meeting-scheduling problem.
+
+    A ``hard`` one is drawn around a schedule: busy slots avoid it and gaps that it breaks are shortened, so that it can
+    be met. Only where an agent's events are too many for the slots (greedy colouring failed) may it be infeasible.
+
+    Raises
+    ------
+    ResourceError
+        If it would not fit the memory.
+    """
+    a, n, d, b = params.agents, params.variables_per_agent, params.domain_size, params.interface_variables
+    inside = edge_count(n, params.local_density, at_least=n - 1)
+    m = a * inside + (a - 1) * b
+    unary = a * n if params.tables == "hard" else 0
+    check_size(a, a * n, m + unary, m * d * d + unary * d + a * n * d)
+    rng = stream(params.seed, _GRAPH)
+    local = np.stack([graphs.connected(rng, n, inside) for _ in range(a)])
+    tree = graphs.recursive_tree(rng, a)
+    copies = (tree[:, None, :] * n + np.arange(b)[None, :, None]).reshape(-1, 2)
+    first = np.arange(a, dtype=np.int64)[:, None, None] * n
+    edges = np.concatenate([(local + first).reshape(-1, 2), copies])
+    name = f"meetings-{params.tables}_A{a}_n{n}_D{d}_pl{params.local_density:g}_B{b}_s{params.seed}"
+    if params.tables == "uniform":
+        factors = binary_factors(edges, uniform(stream(params.seed, _UNIFORM), 1, 1000, (m, d, d)))
+    else:
+        factors = _preferences(params, local, edges)
+    return agents_problem(name, a, n, d, factors, "e")
+
+
+def _preferences(params: Meetings, local: NDArray[np.int64], edges: NDArray[np.int64]) -> tuple[Factor, ...]:
+    """Return the factors of ``preferences`` and ``hard``; ``local`` is (agents, edges inside, 2), in local indices."""
+    a, n, d = params.agents, params.variables_per_agent, params.domain_size
+    hard, inside = params.tables == "hard", local.shape[1]
+    gaps = uniform(stream(params.seed, _GAPS), 1, _MOST_GAP, (a, inside))
+    rng = stream(params.seed, _WISHES)
+    priority = uniform(rng, 1, _MOST_PRIORITY, (a, n))
+    wishes = uniform(rng, 1, max(d - 1, 1), (a, n, d))
+    meetings = _meeting_slots(params) if hard else np.empty(0, dtype=np.int64)
+    busy = _busy_slots(params, meetings)
+    wishes *= priority[:, :, None]
+    wishes[np.broadcast_to(busy[:, None, :], wishes.shape)] = 0
+    if hard:
+        rng = stream(params.seed, _SCHEDULE)
+        for agent in range(a):
+            slots = planted(rng, local[agent], gaps[agent], ~busy[agent], meetings, n)
+            apart = np.abs(slots[local[agent, :, 0]] - slots[local[agent, :, 1]])
+            gaps[agent] = np.where(apart > 0, np.minimum(gaps[agent], apart), gaps[agent])
+    never = _FORBIDDEN if hard else 0
+    tables = np.full((len(edges), d, d), never, dtype=np.int32)
+    distance = np.abs(np.arange(d)[:, None] - np.arange(d))
+    for agent in range(a):
+        block = tables[agent * inside : (agent + 1) * inside]
+        left, right = wishes[agent, local[agent, :, 0]], wishes[agent, local[agent, :, 1]]
+        np.add(left[:, :, None], right[:, None, :], out=block)
+        block //= 2 * _MOST_PRIORITY  # so that a pair is worth less than d, whatever the priorities
+        block[distance < gaps[agent][:, None, None]] = never
+    weight = priority.reshape(-1)[edges[a * inside :]].sum(axis=1)
+    slot = np.arange(d)
+    tables[a * inside :, slot, slot] = (weight * d // _MOST_PRIORITY)[:, None]
+    return binary_factors(edges, tables) + (_availability(busy, n) if hard else ())
+
+
+def _meeting_slots(params: Meetings) -> NDArray[np.int64]:
+    """Return the slots that the organisation's meetings get in the planted schedule: distinct while slots last."""
+    b, d = params.interface_variables, params.domain_size
+    rng = stream(params.seed, _SCHEDULE + 1)
+    return np.resize(graphs.distinct(rng, d, min(b, d)), b)
+
+
+def _busy_slots(params: Meetings, keep: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return (agents, slots): ⌊busy · slots⌋ of each agent's slots at random, none of those to keep, never all."""
+    a, d = params.agents, params.domain_size
+    rng = stream(params.seed, _BUSY)
+    free = np.setdiff1d(np.arange(d), keep)
+    count = min(share(d, params.busy), len(free), d - 1)
+    busy = np.zeros((a, d), dtype=bool)
+    for agent in range(a):
+        busy[agent, free[graphs.distinct(rng, len(free), count)]] = True
+    return busy
+
+
+def _availability(busy: NDArray[np.bool_], events: int) -> tuple[Factor, ...]:
+    """Return a unary factor an event that forbids its agent's busy slots."""
+    tables = np.where(busy, np.int32(_FORBIDDEN), np.int32(0)).astype(np.int32)
+    tables.flags.writeable = False
+    return tuple(Factor((agent * events + e,), tables[agent]) for agent in range(len(busy)) for e in range(events))

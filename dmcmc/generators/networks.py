@@ -1,0 +1,146 @@
+"""The binary networks of the GpuBE paper (journal, §8.1): random, scale-free, grid; costs, some of them forbidden."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.generators import graphs
+from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
+from dmcmc.generators.tables import binary_factors, uniform
+from dmcmc.inference.errors import ConfigError
+from dmcmc.inference.problem import Problem
+from dmcmc.inference.tables import forbidden_value
+
+_MOST_COST = 100
+_BLOCK = 2**21  # table entries whose forbidden places are drawn at once
+
+
+class Network(Parameters, frozen=True, kw_only=True):
+    """What the three topologies share.
+
+    Attributes
+    ----------
+    domain_size : int
+        Values of each variable.
+    tightness : float
+        p2: ⌊p2·d²⌋ entries of each table, at random, have cost ∞. Draws without a solution are kept.
+    agents : int, optional
+        Owners of contiguous blocks of variables; one agent a variable if absent.
+    seed : int
+        Same seed, same problem.
+    """
+
+    domain_size: Count = 10
+    tightness: Ratio = 0.5
+    agents: Count | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Hold the agents against the variables."""
+        if self.agents is not None and self.agents > self.size:
+            raise ConfigError(f"agents: must be at most one a variable ({self.size}), not {self.agents}")
+
+
+class RandomNetwork(Network, frozen=True, kw_only=True):
+    """Parameters of ``random-network``: ⌊n(n−1)p1/2⌋ edges, at least a spanning tree; ``density`` is p1."""
+
+    nodes: Count = 10
+    density: Ratio = 0.3
+
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        return self.nodes
+
+
+class ScaleFree(Network, frozen=True, kw_only=True):
+    """Parameters of ``scale-free``: 2(n−2)+1 edges."""
+
+    nodes: Count = 10
+
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        return self.nodes
+
+
+class Grid(Network, frozen=True, kw_only=True):
+    """Parameters of ``grid``: rows × columns, square if ``columns`` is absent."""
+
+    rows: Count = 10
+    columns: Count | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of variables."""
+        return self.rows * (self.columns or self.rows)
+
+
+def random_network(params: RandomNetwork) -> Problem:
+    """Return a connected random network."""
+    n = params.nodes
+    count = edge_count(n, params.density, at_least=n - 1)
+    _check(params, count)
+    edges = graphs.connected(stream(params.seed, 0), n, count)
+    return _costs(params, edges, f"random-network_n{n}_d{params.domain_size}_p{params.density:g}")
+
+
+def scale_free(params: ScaleFree) -> Problem:
+    """Return a Barabási–Albert network: each new node joins two nodes, likelier the more edges they have."""
+    n = params.nodes
+    _check(params, max(2 * n - 3, 0))
+    rng = stream(params.seed, 0)
+    ends = [0, 1]  # every node as often as it has edges
+    for node in range(2, n):
+        first = second = ends[int(rng.integers(len(ends)))]
+        while second == first:
+            second = ends[int(rng.integers(len(ends)))]
+        ends += [first, node, second, node]
+    edges = np.array(ends if n > 1 else [], dtype=np.int64).reshape(-1, 2)
+    return _costs(params, graphs.ordered(edges), f"scale-free_n{n}_d{params.domain_size}")
+
+
+def grid(params: Grid) -> Problem:
+    """Return a rectangular grid: neighbours in a row or a column share a factor."""
+    rows, columns = params.rows, params.columns or params.rows
+    _check(params, rows * (columns - 1) + (rows - 1) * columns)
+    node = np.arange(rows * columns, dtype=np.int64).reshape(rows, columns)
+    across = np.stack([node[:, :-1].ravel(), node[:, 1:].ravel()], axis=1)
+    down = np.stack([node[:-1].ravel(), node[1:].ravel()], axis=1)
+    edges = graphs.ordered(np.concatenate([across, down]))
+    return _costs(params, edges, f"grid_{rows}x{columns}_d{params.domain_size}")
+
+
+def _check(params: Network, edges: int) -> None:
+    agents = params.agents or params.size
+    # Choosing the forbidden entries takes 16 bytes more an entry, a block (or at least one table) at a time.
+    block = max(_BLOCK, params.domain_size**2)
+    check_size(
+        agents, params.size, edges, edges * params.domain_size**2 + 2 * min(block, edges * params.domain_size**2)
+    )
+
+
+def _costs(params: Network, edges: NDArray[np.int64], name: str) -> Problem:
+    """Return the problem over a graph: costs uniform in 0..100, the same number of ∞ in each table."""
+    n, d = params.size, params.domain_size
+    agents = params.agents or n
+    rng = stream(params.seed, 1)
+    tables = uniform(rng, 0, _MOST_COST, (len(edges), d, d))
+    np.negative(tables, out=tables)
+    hard, step = share(d * d, params.tightness), max(1, _BLOCK // (d * d))
+    for first in range(0, len(edges) if hard else 0, step):
+        block = tables[first : first + step].reshape(-1, d * d)
+        places = np.argsort(rng.integers(2**62, size=block.shape), axis=1, kind="stable")[:, :hard]
+        np.put_along_axis(block, places, forbidden_value(tables.dtype), axis=1)
+    return Problem(
+        variables=tuple(f"x{i}" for i in range(n)),
+        domains=np.full(n, d, dtype=np.int64),
+        agents=tuple(f"a{i}" for i in range(agents)),
+        owner=np.arange(n, dtype=np.int64) * agents // n,
+        factors=binary_factors(edges, tables),
+        sense="min",
+        name=f"{name}_t{params.tightness:g}_s{params.seed}",
+    )

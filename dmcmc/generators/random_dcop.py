@@ -1,0 +1,65 @@
+"""The random DCOPs of the DMCMC paper, §6: dense local graphs, a sparser graph over the interface variables."""
+
+import numpy as np
+
+from dmcmc.generators import graphs
+from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, stream
+from dmcmc.generators.tables import agents_problem, binary_factors, uniform
+from dmcmc.inference.errors import ConfigError
+from dmcmc.inference.problem import Problem
+
+
+class RandomDcop(Parameters, frozen=True, kw_only=True):
+    """Parameters of ``random``; the defaults are those of the paper's Fig. 5.
+
+    Attributes
+    ----------
+    agents, variables_per_agent, domain_size : int
+        Sizes, each at least 1.
+    local_density : float
+        p_l: ⌊n(n−1)p_l/2⌋ edges among an agent's n variables, at least the n−1 of a spanning tree.
+    global_density : float
+        p_g: ⌊b(b−1)p_g/2⌋ edges among the b interface variables of all agents, each between two agents; at least
+        a spanning tree over the agents, at most all pairs across agents.
+    interface_variables : int
+        How many of each agent's variables (the first ones) may share a factor with another agent's.
+    seed : int
+        Same seed, same problem.
+    """
+
+    agents: Count = 5
+    variables_per_agent: Count = 10
+    domain_size: Count = 10
+    local_density: Ratio = 0.5
+    global_density: Ratio = 0.5
+    interface_variables: Count = 1
+
+    def check(self) -> None:
+        """Hold the interface against the variables."""
+        if self.interface_variables > self.variables_per_agent:
+            raise ConfigError(
+                f"interface_variables: must be at most variables_per_agent ({self.variables_per_agent}),"
+                f" not {self.interface_variables}"
+            )
+
+
+def generate(params: RandomDcop) -> Problem:
+    """Return a random DCOP with utilities uniform in 1..1000 (DMCMC paper §6).
+
+    Raises
+    ------
+    ResourceError
+        If it would not fit the memory.
+    """
+    a, n, d, b = params.agents, params.variables_per_agent, params.domain_size, params.interface_variables
+    inside = edge_count(n, params.local_density, at_least=n - 1)
+    between = min(edge_count(a * b, params.global_density, at_least=a - 1), a * (a - 1) // 2 * b * b)
+    m = a * inside + between
+    check_size(a, a * n, m, m * d * d)
+    rng = stream(params.seed, 0)
+    parts = [graphs.connected(rng, n, inside) + agent * n for agent in range(a)]
+    ends = graphs.across(rng, a, b, between)
+    parts.append(np.stack([ends[:, 0] * n + ends[:, 1], ends[:, 2] * n + ends[:, 3]], axis=1))
+    tables = uniform(stream(params.seed, 1), 1, 1000, (m, d, d))
+    name = f"random_A{a}_n{n}_D{d}_pl{params.local_density:g}_pg{params.global_density:g}_B{b}_s{params.seed}"
+    return agents_problem(name, a, n, d, binary_factors(np.concatenate(parts), tables), "x")

@@ -1,0 +1,90 @@
+"""The families by name."""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, cast
+
+from dmcmc.generators import meetings, networks, random_dcop
+from dmcmc.generators.parameters import Parameters
+from dmcmc.inference.errors import ConfigError
+from dmcmc.inference.problem import Problem
+
+
+class Family(NamedTuple):
+    """A family: what it is in a line, its parameters, and the function from these to a problem."""
+
+    summary: str
+    parameters: type[Parameters]
+    generate: Callable[[Any], Problem]
+
+
+def names() -> dict[str, str]:
+    """Return every family with a line about it."""
+    return {name: family.summary for name, family in _FAMILIES.items()}
+
+
+def get(name: str) -> Family:
+    """Return a family.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown name; lists the known ones.
+    """
+    if name not in _FAMILIES:
+        raise ConfigError(f"unknown generator {name!r}{_hint(name, _FAMILIES)}; known are {', '.join(_FAMILIES)}")
+    return _FAMILIES[name]
+
+
+def defaults(name: str) -> dict[str, object]:
+    """Return a family's parameters with their defaults."""
+    kind = get(name).parameters
+    return dict(zip(kind.__struct_fields__, kind.__struct_defaults__, strict=True))
+
+
+def generate(name: str, parameters: Mapping[str, object]) -> Problem:
+    """Return a problem of a family.
+
+    Parameters
+    ----------
+    name
+        One of :func:`names`.
+    parameters
+        Those that differ from the defaults.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown family, or for a parameter that is unknown, of the wrong type or out of range; then the message
+        starts with the parameter's name and a colon.
+    ResourceError
+        If the problem would not fit the memory; raised before anything is allocated.
+    """
+    family = get(name)
+    known = family.parameters.__struct_fields__
+    for key in parameters:
+        if key not in known:
+            raise ConfigError(f"{key}: unknown parameter of {name}{_hint(key, known)}; known are {', '.join(known)}")
+    return family.generate(family.parameters(**cast("dict[str, Any]", parameters)))
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""
+
+
+_FAMILIES = {
+    "meeting-scheduling": Family(
+        "events of the members of a hierarchy get time slots (PEAV)", meetings.Meetings, meetings.generate
+    ),
+    "random": Family(
+        "random DCOP: dense local graphs, utilities 1..1000", random_dcop.RandomDcop, random_dcop.generate
+    ),
+    "random-network": Family(
+        "connected random network, costs 0..100, some forbidden", networks.RandomNetwork, networks.random_network
+    ),
+    "scale-free": Family(
+        "Barabasi-Albert network, costs 0..100, some forbidden", networks.ScaleFree, networks.scale_free
+    ),
+    "grid": Family("grid network, costs 0..100, some forbidden", networks.Grid, networks.grid),
+}

@@ -1,0 +1,34 @@
+"""From scopes and one block of tables to a problem."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.problem import Factor, Problem
+from dmcmc.inference.tables import Array
+
+
+def uniform(rng: np.random.Generator, low: int, high: int, shape: Sequence[int]) -> NDArray[np.int32]:
+    """Return independent integers, uniform in low..high (both included)."""
+    return rng.integers(low, high, size=tuple(shape), dtype=np.int32, endpoint=True)
+
+
+def binary_factors(edges: NDArray[np.int64], tables: Array) -> tuple[Factor, ...]:
+    """Return one factor an edge; ``tables`` (m, d, d) is int32, so already as narrow as tables get."""
+    tables.flags.writeable = False
+    return tuple(Factor((u, v), table) for (u, v), table in zip(edges.tolist(), tables, strict=True))
+
+
+def agents_problem(
+    name: str, agents: int, each: int, domain_size: int, factors: tuple[Factor, ...], letter: str
+) -> Problem:
+    """Return a problem whose agents own ``each`` variables, ``a3.x7`` the eighth one of the fourth agent."""
+    return Problem(
+        variables=tuple(f"a{a}.{letter}{i}" for a in range(agents) for i in range(each)),
+        domains=np.full(agents * each, domain_size, dtype=np.int64),
+        agents=tuple(f"a{a}" for a in range(agents)),
+        owner=np.repeat(np.arange(agents, dtype=np.int64), each),
+        factors=factors,
+        name=name,
+    )

@@ -1,0 +1,93 @@
+"""Where a result comes from: versions, machine and settings; nothing that names a host, a user or a folder."""
+
+import os
+import platform
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dmcmc.config import Config
+from dmcmc.inference.threads import cores
+from dmcmc.memory import readable
+from dmcmc.version import __version__
+
+_PACKAGES = ("numpy", "numba", "networkx", "mpi4py", "msgspec", "PyYAML", "rich")
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of dmcmc, Python and the packages it stands on (None: not installed), importing none."""
+    found: dict[str, str | None] = {"dmcmc": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def provenance(config: Config, ranks: int, threads: int, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return what it takes to repeat a run.
+
+    Parameters
+    ----------
+    config
+        As resolved: defaults and overrides filled in.
+    ranks, threads
+        Processes, and threads in each.
+    plan
+        What was chosen: orders, table sizes, methods; plain data.
+    """
+    return {
+        "config": msgspec.to_builtins(config),
+        "plan": None if plan is None else dict(plan),
+        "seed": config.seed,
+        "versions": versions(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": "cpu",
+        "ranks": ranks,
+        "threads": threads,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Return what ``dmcmc info`` shows, by name."""
+    return {
+        **versions(),
+        "mpi": _mpi_library(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cores": f"{cores()} usable of {os.cpu_count()}",
+        "threads": cores(),
+        "memory": _memory(),
+        "cache": os.environ.get("NUMBA_CACHE_DIR") or "__pycache__ beside the installed sources",
+        "gpu": "not used: this version computes on CPUs only",
+    }
+
+
+def _mpi_library() -> str:
+    """Return the first line of what the MPI library calls itself, without starting MPI."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+
+        text = MPI.Get_library_version()
+    except Exception as error:  # no mpi4py, or a library that does not load: any of several types
+        return f"not found ({' '.join(str(error).split())[:100]})"
+    return " ".join(text.strip("\0 \n").splitlines()[0].split())
+
+
+def _memory() -> str:
+    """Return this machine's memory, or a container's where that is less."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return "unknown"
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        limit = "max"
+    return readable(min(total, int(limit)) if limit.isdecimal() else total)

@@ -1,0 +1,54 @@
+"""What later versions bring. It is refused by name, with what to use instead, and stands in no help text."""
+
+from typing import Any
+
+from dmcmc.inference.errors import Unavailable
+
+ANY = object()
+
+# (dotted key, value or ANY, advice)
+_SETTINGS: tuple[tuple[str, Any, str], ...] = (
+    ("combine.method", "mini-bucket", "use combine.method: exact"),
+    ("combine.z", ANY, "leave it out (combine.method: exact needs none)"),
+    ("combine.mode", "shared", "use combine.mode: dpop"),
+    ("device", "cuda", "use device: cpu"),
+    ("budget.time", ANY, "leave it out and bound the work by local.runs and local.samples"),
+    ("budget.gap", ANY, "leave it out (exact tables close the gap)"),
+    ("local.rows", ANY, "leave it out (every row is computed)"),
+)
+
+_COMMANDS = {
+    "solve": "use 'run' with a configuration file",
+    "convert": "use the native .npz format",
+    "split": "use a problem whose variables have owners",
+    "graph": "use 'run', whose result lists the agents' sizes",
+    "experiment": "use one 'run' an experiment",
+    "report": "use 'run --json'",
+}
+
+_OPTIONS = {
+    "--timeout": "bound the work by --set local.runs=N and --set local.samples=N",
+    "--gap": "use --set local.method=exact for a gap of 0",
+    "--explain": "use --json, whose provenance holds the plan",
+}
+
+
+def refuse_setting(place: str, key: tuple[str, ...], value: Any) -> None:
+    """Raise :class:`Unavailable` if a configuration's key, or this value of it, belongs to a later version."""
+    for dotted, refused, advice in _SETTINGS:
+        if ".".join(key) != dotted:
+            continue
+        if refused is ANY:
+            raise Unavailable(f"{place}: is not available in this version; {advice}")
+        if value == refused:
+            raise Unavailable(f"{place}: {value!r} is not available in this version; {advice}")
+
+
+def refuse_arguments(argv: list[str]) -> None:
+    """Raise :class:`Unavailable` if a command line asks for a command or an option of a later version."""
+    if argv and argv[0] in _COMMANDS:
+        raise Unavailable(f"the command '{argv[0]}' is not available in this version; {_COMMANDS[argv[0]]}")
+    for word in argv:
+        option = word.partition("=")[0]
+        if option in _OPTIONS:
+            raise Unavailable(f"{option} is not available in this version; {_OPTIONS[option]}")

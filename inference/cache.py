@@ -1,0 +1,57 @@
+"""Where compiled kernels are kept between runs: one folder a node and a state of the kernels' sources.
+
+Numba's own cache notices a change in the file of a kernel, but not one in a function that the kernel calls from
+another file, and its index races on shared file systems. A folder named after both settles both.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+_KEEP = 4  # older folders of this node are deleted
+_PACKAGES = ("inference", "samplers")  # where kernels live
+
+
+def cache_root() -> Path:
+    """Return the folder for this user's cached files."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "dmcmc"
+
+
+def kernel_cache() -> Path:
+    """Return the folder for the kernels as they are now."""
+    digest = hashlib.sha256()
+    package = Path(__file__).resolve().parent
+    for name in _PACKAGES:
+        for source in sorted((package.parent / name).glob("*.py")):
+            text = source.read_bytes()
+            if b"njit" in text or b"cuda.jit" in text:
+                digest.update(source.name.encode() + text)
+    return cache_root() / f"kernels-{platform.node() or 'node'}-{digest.hexdigest()[:16]}"
+
+
+def use_kernel_cache() -> None:
+    """Point Numba at :func:`kernel_cache`, unless the user has set ``NUMBA_CACHE_DIR``. Call before any kernel exists."""
+    if "NUMBA_CACHE_DIR" in os.environ:
+        return
+    folder = kernel_cache()
+    try:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            _prune(folder)
+    except OSError:
+        return  # no home to write to: Numba looks for a place itself
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    if "numba" in sys.modules:
+        sys.modules["numba"].config.CACHE_DIR = str(folder)
+
+
+def _prune(newest: Path) -> None:
+    """Delete all but the newest folders of this node."""
+    prefix = newest.name.rsplit("-", 1)[0]
+    folders = sorted(newest.parent.glob(f"{prefix}-*"), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in folders[_KEEP:]:
+        shutil.rmtree(old, ignore_errors=True)

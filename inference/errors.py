@@ -1,0 +1,33 @@
+"""The errors a user may see: one clear line each, never a traceback."""
+
+
+class DmcmcError(Exception):
+    """Something the user can act on. ``str(error)`` is one line: what, where, and what would be right.
+
+    Attributes
+    ----------
+    exit_code : int
+        What the command line exits with: 2 for bad input or a feature that this version lacks, 1 for a failed run.
+    """
+
+    exit_code = 2
+
+
+class ProblemError(DmcmcError):
+    """A problem that is not well formed; names the factor and the variable."""
+
+
+class FileError(DmcmcError):
+    """A file that cannot be read or written; names the file and the place in it."""
+
+
+class ConfigError(DmcmcError):
+    """A configuration that is not valid; names the file, the line and the key."""
+
+
+class Unavailable(DmcmcError):
+    """Something this version does not have; says what to use instead."""
+
+
+class ResourceError(DmcmcError):
+    """A plan that does not fit the memory or the work allowed; names the table, its size and what would help."""

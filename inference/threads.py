@@ -1,0 +1,32 @@
+"""The cores of this process, shared by everything that works in parallel here.
+
+Kernels release the interpreter lock, so plain threads run them side by side.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@lru_cache(maxsize=4)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="dmcmc")
+
+
+def run_parallel(tasks: Iterable[Callable[[], None]], threads: int) -> None:
+    """Run tasks on ``threads`` threads, or one after the other on one; the first error is raised when all ended."""
+    if threads <= 1:
+        for task in tasks:
+            task()
+        return
+    futures = [_pool(threads).submit(task) for task in tasks]
+    for future in futures:
+        future.exception()
+    for future in futures:
+        future.result()

@@ -1,0 +1,1 @@
+"""Agents on MPI ranks: placement, messages, clocks, failure."""

@@ -1,0 +1,62 @@
+"""Exact local solving: eliminate the hidden variables, keep the interface free.
+
+What is left are small tables over parts of the interface. They are not joined, so an agent with many interface
+variables never has its rows enumerated.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.arithmetic import Arithmetic
+from dmcmc.inference.elimination import Elimination, eliminate
+from dmcmc.inference.plan import check_memory
+from dmcmc.samplers.protocol import SampledTable, Settings
+
+
+class ExactSolver:
+    """The local solver ``exact``: V = U = W."""
+
+    name = "exact"
+    summary = "bucket elimination of the hidden variables; proves its table"
+
+    def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
+        """Refuse an agent whose tables do not fit the memory."""
+        what = f"local.method: exact for an agent of {len(local.hidden) + len(local.interface)} variables"
+        check_memory(local.plan, arithmetic, memory, what, "use local.method: auto or gibbs, or raise budget.memory")
+
+    def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
+        """Eliminate one agent after the other, each on all threads."""
+        tables = []
+        for local in problems:
+            tables.append(_solve(local, settings))
+            settings.progress(1)
+        return tables
+
+
+def _solve(local: LocalProblem, settings: Settings) -> SampledTable:
+    start = time.perf_counter()
+    arithmetic = settings.arithmetic
+    done = eliminate(
+        [arithmetic.encode(f) for f in local.factors], local.plan, local.domains, arithmetic, settings.threads
+    )
+    tables = done.remaining()
+    return SampledTable(
+        lower=tables,
+        upper=tables,
+        witness=partial(_witness, done),
+        method="exact",
+        seconds=time.perf_counter() - start,
+        cells=done.plan.cells,
+    )
+
+
+def _witness(done: Elimination, values: Mapping[int, int]) -> dict[int, int]:
+    """Return the best hidden values for an interface assignment."""
+    chosen = dict(values)
+    done.maximise(chosen)
+    return {v: chosen[v] for v in chosen if v not in values}
+
+
+SOLVER = ExactSolver()

@@ -1,0 +1,112 @@
+"""What a local solver is: it turns agents' local problems into tables over their interfaces.
+
+Two kinds of plug-in exist. A :class:`LocalSolver` does all of it itself. A :class:`Sampler` is smaller: two scalar
+functions that start and move one Markov chain; :mod:`dmcmc.samplers.launch` makes a local solver of it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.samplers.schedule import Temperature
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a local solver is told.
+
+    Attributes
+    ----------
+    arithmetic : Arithmetic
+        What its tables must be encoded in.
+    seed : int
+        Any integer.
+    runs, samples : int
+        R and S: chains a row, and trials a chain.
+    temperature : Temperature
+    threads : int
+    progress : callable
+        Called with the number of agents finished since the last call.
+    """
+
+    arithmetic: Arithmetic
+    seed: int = 0
+    runs: int = 10
+    samples: int = 100
+    temperature: Temperature = field(default_factory=Temperature)
+    threads: int = 1
+    progress: Callable[[int], None] = lambda _: None
+
+
+@dataclass(frozen=True)
+class SampledTable:
+    """One agent's answer.
+
+    Attributes
+    ----------
+    lower : tuple of Table
+        Encoded tables over parts of the interface; their sum is V_i(b) ≤ U_i(b), attained by ``witness``.
+    upper : tuple of Table or None
+        Likewise W_i(b) ≥ U_i(b), or None where the solver has no bound. The same object as ``lower`` if exact.
+    witness : callable
+        Maps values of the interface variables to values of the hidden ones.
+    method : str
+        Which solver it was.
+    seconds : float
+        Time spent on this agent.
+    cells, updates : int
+        Work: joined table cells, and single-variable draws or proposals.
+    """
+
+    lower: tuple[Table, ...]
+    upper: tuple[Table, ...] | None
+    witness: Callable[[Mapping[int, int]], dict[int, int]]
+    method: str
+    seconds: float
+    cells: int = 0
+    updates: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether V = U = W."""
+        return self.upper is self.lower
+
+
+class LocalSolver(Protocol):
+    """A plug-in: a name, a line of help, and a function over a batch of agents."""
+
+    name: str
+    summary: str
+
+    def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
+        """Raise :class:`dmcmc.inference.errors.ResourceError` if an agent cannot be solved within ``memory`` bytes."""
+        ...
+
+    def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
+        """Return one table for each local problem, in order."""
+        ...
+
+
+class Sampler(NamedTuple):
+    """A Markov chain as two plain functions, compiled by the framework; write them as for :func:`numba.njit`.
+
+    Attributes
+    ----------
+    name, summary : str
+    init : callable
+        ``init(model, z, scores, rng) -> utility`` draws the first state into ``z``.
+    step : callable
+        ``step(model, z, scores, utility, scratch, rng, trial, temperature) -> utility`` makes one trial in place;
+        trials count from 1.
+
+    ``model`` is a :class:`dmcmc.samplers.model.ChainModel`; ``z`` and ``scores`` are described in
+    :mod:`dmcmc.samplers.state`, which has the moves; ``rng`` is (key 0, key 1, row, run), for
+    :func:`dmcmc.samplers.rng.philox`; ``scratch`` is (lanes,) int32 to use freely.
+    """
+
+    name: str
+    summary: str
+    init: Callable[..., Any]
+    step: Callable[..., Any]

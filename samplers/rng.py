@@ -1,0 +1,54 @@
+"""Counter-based random bits: Philox4x32-10 (Salmon et al., SC 2011), the same on every processor and in any order.
+
+A chain is keyed, not seeded: the key comes from (seed, agent), the counter from (row, run, trial, block). So the bits
+that a chain sees do not depend on ranks, threads or what else runs.
+"""
+
+import numpy as np
+from numba import njit
+
+_MULTIPLY_0 = np.uint64(0xD2511F53)
+_MULTIPLY_1 = np.uint64(0xCD9E8D57)
+_WEYL_0 = np.uint64(0x9E3779B9)
+_WEYL_1 = np.uint64(0xBB67AE85)
+_LOW = np.uint64(0xFFFFFFFF)
+_HALF = np.uint64(32)
+ROUNDS = 10
+
+
+@njit(cache=True, inline="always")
+def philox(k0, k1, c0, c1, c2, c3):
+    """Return four 32-bit words (as uint64) for a key of two words and a counter of four."""
+    k0, k1 = np.uint64(k0), np.uint64(k1)
+    c0, c1, c2, c3 = np.uint64(c0), np.uint64(c1), np.uint64(c2), np.uint64(c3)
+    for _ in range(ROUNDS):
+        left = _MULTIPLY_0 * c0
+        right = _MULTIPLY_1 * c2
+        c0 = (right >> _HALF) ^ c1 ^ k0
+        c1 = right & _LOW
+        c2 = (left >> _HALF) ^ c3 ^ k1
+        c3 = left & _LOW
+        k0 = (k0 + _WEYL_0) & _LOW
+        k1 = (k1 + _WEYL_1) & _LOW
+    return c0, c1, c2, c3
+
+
+@njit(cache=True, inline="always")
+def uniform(word):
+    """Return a word as a float64 strictly inside (0, 1)."""
+    return (np.float64(word) + 0.5) * 2.0**-32
+
+
+def chain_key(seed: int, agent: int) -> tuple[int, int]:
+    """Return the two key words of an agent's chains: a SplitMix64 hash of (seed, agent).
+
+    Seeds may have any size; they are folded to 64 bits.
+    """
+    mask = (1 << 64) - 1
+    state = (seed ^ (seed >> 64)) & mask
+    for part in (agent, 0x5851F42D4C957F2D):
+        state = (state + part + 0x9E3779B97F4A7C15) & mask
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask
+        state ^= state >> 31
+    return state & 0xFFFFFFFF, state >> 32

@@ -1,0 +1,62 @@
+"""Temperatures: constant, cooled between two given values, or cooled over a range taken from the tables."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.samplers.model import ChainModel
+
+SHAPES = ("geometric", "linear")
+
+_HOT = 0.35  # of the typical spread of a conditional
+_COLD = 0.02
+
+
+@dataclass(frozen=True)
+class Temperature:
+    """A temperature for every trial.
+
+    Attributes
+    ----------
+    start, end : float or None
+        First and last temperature, in units of utility; None takes them from the tables.
+    shape : {"geometric", "linear"}
+    """
+
+    start: float | None = None
+    end: float | None = None
+    shape: str = "geometric"
+
+    @classmethod
+    def constant(cls, value: float) -> "Temperature":
+        """Return the same temperature for all trials; 1 is the DMCMC paper's."""
+        return cls(value, value)
+
+    def of_trials(self, model: ChainModel, trials: int) -> NDArray[np.float32]:
+        """Return the temperature of each trial, shape (trials,)."""
+        start, end = self.start, self.end
+        if start is None or end is None:
+            spread = typical_spread(model)
+            start, end = _HOT * spread, _COLD * spread
+        at = np.linspace(0.0, 1.0, trials) if trials > 1 else np.ones(trials)
+        values = start + (end - start) * at if self.shape == "linear" else start * (end / start) ** at
+        return values.astype(np.float32)
+
+
+def typical_spread(model: ChainModel) -> float:
+    """Return how much the scores of one variable differ: the root mean square over variables of Σ_f var(f).
+
+    Forbidden entries are left out, since their penalty says nothing of the utilities.
+    """
+    if not model.hidden:
+        return 1.0
+    floor = -np.abs(model.data).max() / 2 if model.data.size else 0
+    ends = np.append(model.column_at[1:], model.data.size)
+    total = 0.0
+    for v in range(model.hidden):
+        for c in range(model.column_start[v], model.column_start[v + 1]):
+            block = model.data[model.column_at[c] : ends[c]].astype(np.float64)
+            finite = block[block > floor] if floor < 0 and (block <= floor).any() else block
+            total += float(finite.var()) if finite.size else 0.0
+    return float(np.sqrt(total / model.hidden)) or 1.0

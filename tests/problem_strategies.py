@@ -1,0 +1,78 @@
+"""Random problems of every shape the model allows, for property tests."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dmcmc import Factor, Problem
+
+INFINITY = float("inf")
+names = st.text(min_size=1, max_size=5)
+labels = st.one_of(
+    st.text(max_size=3), st.integers(-(10**20), 10**20), st.floats(allow_nan=False, width=64), st.just(2**63)
+)
+
+
+@st.composite
+def tables(draw, shape, sense="max"):
+    """A table of int32, int64 or float64 range, with forbidden entries."""
+    hard = -INFINITY if sense == "max" else INFINITY
+    size = int(np.prod(shape, dtype=int))
+    entry = draw(
+        st.sampled_from(
+            [
+                st.one_of(st.integers(-1000, 1000), st.just(hard)),
+                st.one_of(st.integers(-(2**50), 2**50), st.just(hard)),
+                st.one_of(st.floats(-1e9, 1e9), st.just(hard)),
+            ]
+        )
+    )
+    values = draw(st.lists(entry, min_size=size, max_size=size))
+    return np.array(values, dtype=np.float64).reshape(shape)
+
+
+@st.composite
+def problems(draw):
+    """Up to 5 variables of up to 3 values, up to 3 agents (some perhaps idle), factors of arity 0 to 3."""
+    n = draw(st.integers(0, 5))
+    domains = draw(st.lists(st.integers(1, 3), min_size=n, max_size=n))
+    agents = draw(st.lists(names, min_size=1, max_size=3, unique=True))
+    sense = draw(st.sampled_from(["max", "min"]))
+    factors = []
+    for _ in range(draw(st.integers(0, 4))):
+        scope = draw(st.lists(st.integers(0, n - 1), max_size=min(n, 3), unique=True)) if n else []
+        table = draw(tables(tuple(domains[v] for v in scope), sense))
+        factors.append(Factor.of(scope, table, sense, draw(st.one_of(st.just(""), names))))
+    return Problem(
+        variables=tuple(draw(st.lists(names, min_size=n, max_size=n, unique=True))),
+        domains=np.array(domains, dtype=np.int64),
+        agents=tuple(agents),
+        owner=np.array(draw(st.lists(st.integers(0, len(agents) - 1), min_size=n, max_size=n)), dtype=np.int64),
+        factors=tuple(factors),
+        labels=tuple(
+            draw(st.one_of(st.none(), st.lists(labels, min_size=d, max_size=d, unique=True).map(tuple)))
+            for d in domains
+        ),
+        sense=sense,
+        name=draw(st.text(max_size=5)),
+    )
+
+
+def same(left, right):
+    """Whether two problems are equal in everything, types of labels and dtypes of tables included."""
+
+    def typed(problem):
+        return [None if ls is None else [(type(x), x) for x in ls] for ls in problem.labels]
+
+    plain = ("variables", "agents", "sense", "name")
+    return (
+        all(getattr(left, field) == getattr(right, field) for field in plain)
+        and typed(left) == typed(right)
+        and np.array_equal(left.domains, right.domains)
+        and np.array_equal(left.owner, right.owner)
+        and len(left.factors) == len(right.factors)
+        and all(
+            (a.scope, a.name, a.table.dtype, a.table.shape) == (b.scope, b.name, b.table.dtype, b.table.shape)
+            and np.array_equal(a.table, b.table)
+            for a, b in zip(left.factors, right.factors, strict=True)
+        )
+    )
