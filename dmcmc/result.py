@@ -86,6 +86,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         Hard constraints that the assignment breaks.
     assignment
         Value labels by variable name.
+    sense
+        ``max`` or ``min``.
     time, simulated_time
         Wall seconds of the solve after start-up, and seconds if every agent had a machine of its own.
     msg_count, msg_size
@@ -102,7 +104,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     gap: float | None
     violation: int | None
     assignment: Mapping[str, Label] | None
-    sense: Literal["max", "min"]
+    sense: str
     time: float
     simulated_time: float | None = None
     msg_count: int = 0

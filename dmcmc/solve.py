@@ -173,9 +173,7 @@ def _local_tables(task: Task, mine: Sequence[int], progress: Progress) -> dict[i
     return tables
 
 
-def _util_work(
-    task: Task, tables: Mapping[int, SampledTable]
-) -> Callable[[int, list[UtilMessage]], UtilStep]:
+def _util_work(task: Task, tables: Mapping[int, SampledTable]) -> Callable[[int, list[UtilMessage]], UtilStep]:
     """Return the UTIL step of an agent as a function of its children's messages."""
 
     def work(agent: int, messages: list[UtilMessage]) -> UtilStep:
@@ -241,7 +239,7 @@ def _result(task: Task, gathered: Sequence[tuple], world: World, seconds: float)
         gap=outcome.gap,
         violation=outcome.violation,
         assignment=None if outcome.status == "infeasible" else problem.assignment(values),
-        sense=problem.sense,
+        sense="max" if problem.sense == "max" else "min",
         time=seconds,
         simulated_time=max(clock for *_, clock in gathered),
         msg_count=sum(m.msg_count for m in agents_in_order),

@@ -64,7 +64,8 @@ class Arithmetic:
 
     def add(self, left: Array, right: Array) -> Array:
         """Return the clamped, broadcast sum of two encoded arrays."""
-        return np.maximum(left + right, self.dtype.type(self.lowest))
+        total: Array = np.maximum(left + right, self.dtype.type(self.lowest))
+        return total
 
     def outward(self, value: int | float, addends: int) -> int | float:
         """Return an upper bound on the exact sum whose floating-point value is ``value``.

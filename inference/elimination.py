@@ -6,7 +6,9 @@ Dechter's bucket elimination (GpuBE journal paper, §3.1) with the join and the 
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from math import prod
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +55,8 @@ class Elimination:
             total: Array | None = None
             for t in bucket.inputs:
                 scope, table = self.table(t)
-                row = table[(slice(None), *(values[v] for v in scope[1:]))]
+                index: tuple[Any, ...] = (slice(None), *(values[v] for v in scope[1:]))
+                row = table[index]
                 total = row if total is None else self.arithmetic.add(total, row)
             values[bucket.variable] = 0 if total is None else int(np.argmax(total))
 
@@ -133,7 +136,7 @@ def _bucket_tasks(
     rows = prod(int(domains[v]) for v in high)
     table_of = [np.array(group, dtype=np.int64).reshape(len(group), 2 + len(high)) for group in (scalars, vectors)]
     kernel = partial(
-        join_max,
+        cast(Callable[..., None], join_max),
         arena,
         work.table(bucket.output).values.reshape(rows, width),
         np.array([domains[v] for v in high], dtype=np.int64),
@@ -143,4 +146,4 @@ def _bucket_tasks(
     )
     pieces = min(rows, 4 * threads) if threads > 1 and bucket.cells > _TASK else 1
     bounds = [rows * i // pieces for i in range(pieces + 1)]
-    return [partial(kernel, begin, end) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+    return [partial(kernel, begin, end) for begin, end in pairwise(bounds)]

@@ -82,9 +82,7 @@ def _greedy(adjacent, weight, eliminate, rule, ties):
     for step in range(order.size):
         best = -1
         for v in range(n):
-            if todo[v] and (
-                best < 0 or cost[v] < cost[best] or (cost[v] == cost[best] and ties[v] < ties[best])
-            ):
+            if todo[v] and (best < 0 or cost[v] < cost[best] or (cost[v] == cost[best] and ties[v] < ties[best])):
                 best = v
         order[step] = best
         todo[best] = False

@@ -120,7 +120,9 @@ class Problem:
             if have != n:
                 raise ProblemError(f"{n} variables but {have} {what}; each variable needs exactly one")
         for i in np.flatnonzero(self.domains < 1)[:1]:
-            raise ProblemError(f"variable {self.variables[i]!r} has domain size {self.domains[i]}; at least 1 is needed")
+            raise ProblemError(
+                f"variable {self.variables[i]!r} has domain size {self.domains[i]}; at least 1 is needed"
+            )
         for i in np.flatnonzero((self.owner < 0) | (self.owner >= len(self.agents)))[:1]:
             raise ProblemError(
                 f"variable {self.variables[i]!r} has no owner: agent {self.owner[i]} does not exist"

@@ -153,4 +153,4 @@ def _cells(tree: PseudoTree, problem: Problem, weight: np.ndarray) -> float:
     """Return Σ over agents of the cells over B_i ∪ sep_i: an upper limit to what UTIL joins."""
     log = np.log2(problem.domains)
     bits = [float(weight[a] + log[list(sep)].sum()) for a, sep in enumerate(tree.separators)]
-    return sum(2.0 ** min(b, 1000.0) for b in bits)
+    return float(sum(2.0 ** min(b, 1000.0) for b in bits))

@@ -1,16 +1,13 @@
 """Run a sampler's chains on the CPU: every row, every run, best state kept (DMCMC paper, Algorithm 2 lines 9-10)."""
 
-import hashlib
-import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
-from types import FunctionType
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from dmcmc.inference.agents import LocalProblem
@@ -18,59 +15,12 @@ from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.tables import Array, forbidden
 from dmcmc.inference.threads import run_parallel
+from dmcmc.samplers.chains import compile_chains
 from dmcmc.samplers.model import build_model
 from dmcmc.samplers.protocol import SampledTable, Sampler, Settings
 from dmcmc.samplers.rng import chain_key
 
 _CHUNK = 1 << 26  # bytes of states that one batch of chains may return
-
-
-def _chains(model, shape, first, count, runs, temperatures, key, best, states):  # type: ignore[no-untyped-def]
-    """Run chains ``first`` to ``first + count``; chain c is run ``c % runs`` of row ``c // runs``.
-
-    best (count,) and states (count, hidden) receive each chain's best utility and state; shape (|B|,) decodes rows.
-    """
-    n, hidden = model.domains.size, model.hidden
-    z = np.zeros(n, dtype=np.int32)
-    kept = np.zeros(n, dtype=np.int32)
-    scores = np.zeros((hidden, model.lanes), dtype=model.data.dtype)
-    scratch = np.zeros(model.lanes, dtype=np.int32)
-    for c in range(count):
-        row, run = (first + c) // runs, (first + c) % runs
-        rest = row
-        for b in range(shape.size - 1, -1, -1):
-            z[hidden + b] = rest % shape[b]
-            rest //= shape[b]
-        rng = (key[0], key[1], np.uint64(row), np.uint64(run))
-        utility = init(model, z, scores, rng)
-        top = utility
-        kept[:] = z
-        for trial in range(temperatures.size):
-            utility = step(model, z, scores, utility, scratch, rng, trial + 1, temperatures[trial])
-            if utility > top:
-                top = utility
-                kept[:] = z
-        best[c] = top
-        for v in range(hidden):
-            states[c, v] = kept[v]
-
-
-@lru_cache
-def compile_chains(sampler: Sampler) -> Callable[..., None]:
-    """Return the chain loop compiled around a sampler's functions, cached on disk by their sources."""
-    source = inspect.getsource(sampler.init) + inspect.getsource(sampler.step)
-    name = f"chains_{sampler.name}_{hashlib.sha256(source.encode()).hexdigest()[:12]}".replace("-", "_")
-    loop = FunctionType(
-        _chains.__code__, {**_chains.__globals__, "init": njit(sampler.init), "step": njit(sampler.step)}, name
-    )
-    loop.__qualname__ = name
-    compiled: Callable[..., None] = njit(cache=True, nogil=True)(loop)
-    return compiled
-
-
-# Bound to a sampler's compiled functions by compile_chains.
-init: Callable[..., Any]
-step: Callable[..., Any]
 
 
 @dataclass(frozen=True)
@@ -127,7 +77,7 @@ class _Job:
         at_once = max(1, _CHUNK // (self.settings.runs * (8 + max(1, len(self.local.hidden)))))
         pieces = max(-(-rows // at_once), min(rows, 4 * threads if threads > 1 else 1))
         bounds = [rows * i // pieces for i in range(pieces + 1)]
-        return [partial(self.run, begin, end) for begin, end in zip(bounds[:-1], bounds[1:], strict=True)]
+        return [partial(self.run, begin, end) for begin, end in pairwise(bounds)]
 
     def run(self, begin: int, end: int) -> None:
         """Run the chains of rows ``begin`` to ``end`` and keep the best of each row; ties go to the first run."""
@@ -136,9 +86,7 @@ class _Job:
         best = np.zeros((end - begin) * runs, dtype=self.model.data.dtype)
         states = np.zeros((best.size, self.model.hidden), dtype=self.states.dtype)
         shape = np.array(self.local.interface_shape, dtype=np.int64)
-        self.kernel(
-            self.model, shape, begin * runs, best.size, runs, self.temperatures, self.key, best, states
-        )
+        self.kernel(self.model, shape, begin * runs, best.size, runs, self.temperatures, self.key, best, states)
         winner = best.reshape(-1, runs).argmax(axis=1)
         self.states[begin:end] = states.reshape(end - begin, runs, -1)[np.arange(end - begin), winner]
         self.seconds.append(time.perf_counter() - start)

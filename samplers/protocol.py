@@ -77,8 +77,15 @@ class SampledTable:
 class LocalSolver(Protocol):
     """A plug-in: a name, a line of help, and a function over a batch of agents."""
 
-    name: str
-    summary: str
+    @property
+    def name(self) -> str:
+        """What ``local.method`` calls it."""
+        ...
+
+    @property
+    def summary(self) -> str:
+        """One line of help."""
+        ...
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
         """Raise :class:`dmcmc.inference.errors.ResourceError` if an agent cannot be solved within ``memory`` bytes."""

@@ -37,26 +37,7 @@ class Temperature:
         """Return the temperature of each trial, shape (trials,)."""
         start, end = self.start, self.end
         if start is None or end is None:
-            spread = typical_spread(model)
-            start, end = _HOT * spread, _COLD * spread
+            start, end = _HOT * model.spread, _COLD * model.spread
         at = np.linspace(0.0, 1.0, trials) if trials > 1 else np.ones(trials)
         values = start + (end - start) * at if self.shape == "linear" else start * (end / start) ** at
         return values.astype(np.float32)
-
-
-def typical_spread(model: ChainModel) -> float:
-    """Return how much the scores of one variable differ: the root mean square over variables of Σ_f var(f).
-
-    Forbidden entries are left out, since their penalty says nothing of the utilities.
-    """
-    if not model.hidden:
-        return 1.0
-    floor = -np.abs(model.data).max() / 2 if model.data.size else 0
-    ends = np.append(model.column_at[1:], model.data.size)
-    total = 0.0
-    for v in range(model.hidden):
-        for c in range(model.column_start[v], model.column_start[v + 1]):
-            block = model.data[model.column_at[c] : ends[c]].astype(np.float64)
-            finite = block[block > floor] if floor < 0 and (block <= floor).any() else block
-            total += float(finite.var()) if finite.size else 0.0
-    return float(np.sqrt(total / model.hidden)) or 1.0
