@@ -1,4 +1,4 @@
-"""Divide a problem among its agents: local problems, and the factors that cross agents (DMCMC paper, Definitions 1-2)."""
+"""Divide a problem among its agents: local problems and crossing factors (DMCMC paper, Definitions 1-2)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

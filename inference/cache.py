@@ -34,7 +34,7 @@ def kernel_cache() -> Path:
 
 
 def use_kernel_cache() -> None:
-    """Point Numba at :func:`kernel_cache`, unless the user has set ``NUMBA_CACHE_DIR``. Call before any kernel exists."""
+    """Point Numba at :func:`kernel_cache` unless ``NUMBA_CACHE_DIR`` is set. Call before any kernel exists."""
     if "NUMBA_CACHE_DIR" in os.environ:
         return
     folder = kernel_cache()

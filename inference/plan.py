@@ -126,11 +126,9 @@ def check_memory(plan: Plan, arithmetic: Arithmetic, memory: int, what: str, rem
     """Raise :class:`ResourceError` if a plan's tables take more than ``memory`` bytes; names the largest bucket."""
     need = plan.arena * arithmetic.dtype.itemsize
     if need > memory:
-        worst = max(plan.buckets, key=lambda b: b.cells)
-        raise ResourceError(
-            f"{what} needs {need:,} bytes (largest bucket: {len(worst.separator) + 1} variables,"
-            f" {worst.cells:,} cells) and budget.memory allows {memory:,}; {remedy}"
-        )
+        worst = max(plan.buckets, key=lambda b: b.cells, default=None)
+        largest = f" (largest bucket: {len(worst.separator) + 1} variables, {worst.cells:,} cells)" if worst else ""
+        raise ResourceError(f"{what} needs {need:,} bytes{largest} and budget.memory allows {memory:,}; {remedy}")
 
 
 def is_partial(scope: Sequence[int], high: Sequence[int], low: Sequence[int]) -> bool:

@@ -17,15 +17,15 @@ _C2, _C1, _C0 = np.float32(2.4015361e-1), np.float32(6.9315308e-1), np.float32(9
 _FLOOR = np.float32(-31.0)
 
 
-@njit(cache=True)
-def draw(row, size, per_unit, unit, old, word, weights):
-    """Draw a value with probability ∝ exp(row / temperature), without a normalising constant.
+@njit(cache=True, inline="always")
+def draw(scores, v, size, per_unit, unit, old, word, weights):
+    """Draw a value of v with probability ∝ exp(score / temperature), without a normalising constant.
 
     The weights are whole numbers, so that their sum is the same in any order and on any processor.
 
     Parameters
     ----------
-    row : (lanes,) scores
+    scores : (hidden, lanes) numbers
     size : int
         Domain size.
     per_unit : float32
@@ -39,13 +39,13 @@ def draw(row, size, per_unit, unit, old, word, weights):
     weights : (lanes,) int32
         Scratch.
     """
-    scores, shares = row[:size], weights[:size]
-    top = scores[0]
+    row, shares = scores[v, :size], weights[:size]
+    top = row[0]
     for d in range(size):
-        top = max(top, scores[d])
+        top = max(top, row[d])
     total = 0
     for d in range(size):
-        x = max(np.float32(scores[d] - top) * per_unit, _FLOOR)
+        x = max(np.float32(row[d] - top) * per_unit, _FLOOR)
         whole = np.floor(x)
         f = x - whole
         power = ((((_C5 * f + _C4) * f + _C3) * f + _C2) * f + _C1) * f + _C0
@@ -80,7 +80,7 @@ def step(model, z, scores, utility, scratch, rng, trial, temperature):
         if lane == 0:
             word_of = philox(rng[0], rng[1], rng[2], rng[3], trial, v >> 2)
         old = z[v]
-        new = draw(scores[v], model.domains[v], per_unit, unit, old, word_of[lane], scratch)
+        new = draw(scores, v, model.domains[v], per_unit, unit, old, word_of[lane], scratch)
         if new != old:
             utility += scores[v, new] - scores[v, old]
             change(model, z, scores, v, new)

@@ -45,8 +45,8 @@ def chain_key(seed: int, agent: int) -> tuple[int, int]:
     Seeds may have any size; they are folded to 64 bits.
     """
     mask = (1 << 64) - 1
-    state = (seed ^ (seed >> 64)) & mask
-    for part in (agent, 0x5851F42D4C957F2D):
+    state = 0
+    for part in (seed ^ (seed >> 64), agent):  # the seed is hashed first: seed 1, agent 0 is not seed 0, agent 1
         state = (state + part + 0x9E3779B97F4A7C15) & mask
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & mask
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & mask

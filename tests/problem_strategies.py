@@ -76,3 +76,40 @@ def same(left, right):
             for a, b in zip(left.factors, right.factors, strict=True)
         )
     )
+
+
+def random_table(rng, shape, magnitude=9, hard=0.0, floats=False):
+    """A utility table with entries in ±magnitude, a share of them forbidden."""
+    values = rng.uniform(-magnitude, magnitude, shape) if floats else rng.integers(-magnitude, magnitude + 1, shape)
+    values = np.asarray(values)
+    if not floats and magnitude > 2**52:  # a float64 would round
+        values = values.astype(np.int64)
+        values[rng.random(shape) < hard] = np.iinfo(np.int64).min
+        return values
+    return np.where(rng.random(shape) < hard, -INFINITY, values)
+
+
+def random_problem(
+    seed, variables=7, agents=4, domain=4, factors=9, arity=3, magnitude=9, hard=0.1, floats=False, sense="max"
+):
+    """A problem drawn from a seed: any arity from 0, domains from 1, perhaps disconnected, agents perhaps idle.
+
+    All sizes are upper limits; ``hard`` is the share of forbidden entries.
+    """
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.integers(0, variables + 1)), int(rng.integers(1, agents + 1))
+    domains = rng.integers(1, domain + 1, n)
+    made = []
+    for _ in range(int(rng.integers(0, factors + 1))):
+        scope = rng.permutation(n)[: rng.integers(0, min(n, arity) + 1)].tolist()
+        share = hard if scope else hard / 4  # a forbidden constant forbids everything
+        table = random_table(rng, tuple(domains[scope]), magnitude, share, floats)
+        made.append(Factor.of(scope, -table if sense == "min" and magnitude <= 2**52 else table, sense))
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(n)),
+        domains=domains,
+        agents=tuple(f"a{a}" for a in range(k)),
+        owner=rng.integers(0, k, n),
+        factors=tuple(made),
+        sense=sense,
+    )
