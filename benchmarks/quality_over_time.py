@@ -1,6 +1,6 @@
 """How much utility a sampler finds in how much time, against the proven optimum: the picture of the README.
 
-    python benchmarks/quality_over_time.py docs/quality.png        (needs matplotlib: pip install '.[plot]')
+python benchmarks/quality_over_time.py docs/quality.png        (needs matplotlib: pip install '.[plot]')
 """
 
 import argparse
@@ -37,9 +37,7 @@ def main() -> None:
         for samples in SAMPLES:
             results = [run(p, method=method, temperature=temperature, runs=1, samples=samples) for p in problems]
             times.append(statistics.median(r.time for r in results))
-            ratios.append(
-                statistics.mean(100 * r.objective / e.objective for r, e in zip(results, exact, strict=True))
-            )
+            ratios.append(statistics.mean(100 * r.objective / e.objective for r, e in zip(results, exact, strict=True)))
         axes.plot(times, ratios, style, label=label, markersize=4)
     axes.plot(statistics.median(r.time for r in exact), 100.0, "k*", markersize=12, label="exact (proven)")
     axes.set_xscale("log")

@@ -105,10 +105,31 @@ class Local(Section, frozen=True):
 
 
 class Combine(Section, frozen=True):
-    """How the agents' tables are combined; here always exactly, by DPOP's messages."""
+    """How the agents' tables are combined, by DPOP's messages.
 
-    method: Annotated[Literal["auto", "exact"], Meta(description="auto or exact")] = "auto"
+    Attributes
+    ----------
+    method : str
+        ``exact``; ``mini-bucket`` (ADPOP): tables of at most ``z`` + 1 variables are joined, which bounds the optimum;
+        ``auto``: exact where an agent's tables fit ``budget.memory``, else mini-buckets.
+    mode : str
+        ``dpop``.
+    z
+        The most variables a mini-bucket's message has, or ``"auto"``: for each agent the most that fits
+        ``budget.memory``.
+    partition : str
+        How a bucket is split: ``scope`` (by size) or ``content`` (by what a split costs).
+    moment_matching : bool
+        Even mini-buckets out before they are eliminated: a better bound for about twice the time.
+    """
+
+    method: Annotated[
+        Literal["auto", "exact", "mini-bucket"], Meta(description="auto, exact or mini-bucket")
+    ] = "auto"
     mode: Annotated[Literal["dpop"], Meta(description="dpop")] = "dpop"
+    z: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
+    partition: Annotated[Literal["scope", "content"], Meta(description="scope or content")] = "content"
+    moment_matching: Annotated[bool, Meta(description="true or false")] = True
 
 
 class Budget(Section, frozen=True):
@@ -237,6 +258,7 @@ def _config(document: Document) -> Config:
     config = struct_of(Config, document.data, document.at)
     _check_problem(config.problem, document)
     _check_local(config.local, document)
+    _check_combine(config.combine, document)
     return config
 
 
@@ -255,6 +277,14 @@ def _check_problem(problem: Mapping[str, Any], document: Document) -> None:
     for name, value in problem.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")
+
+
+def _check_combine(combine: Combine, document: Document) -> None:
+    section = document.data.get("combine") or {}
+    for name in ("z", "partition", "moment_matching"):
+        if combine.method == "exact" and name in section:
+            place = document.at(("combine", name))
+            raise ConfigError(f"{place}: says how to split buckets, which combine.method: exact does not; give one of the two")
 
 
 def _check_local(local: Local, document: Document) -> None:

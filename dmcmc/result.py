@@ -34,6 +34,8 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
         Wall seconds of the local solver.
     msg_count, msg_size : int
         Messages sent, and their bytes.
+    z : int or None
+        Limit of the mini-buckets that its interface was eliminated with; None if that was exact.
     """
 
     name: str
@@ -48,6 +50,7 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     time: float = 0.0
     msg_count: int = 0
     msg_size: int = 0
+    z: int | None = None
 
 
 class TracePoint(msgspec.Struct, frozen=True):

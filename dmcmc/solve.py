@@ -9,13 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmcmc.config import Config, Cooling, Local
+from dmcmc.config import Combine, Config, Cooling, Local
 from dmcmc.inference.agents import Division, LocalProblem, divide
 from dmcmc.inference.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.dpop import UtilMessage, UtilStep, util_step
 from dmcmc.inference.errors import DmcmcError
+from dmcmc.inference.moment_matching import room_of, with_headroom
 from dmcmc.inference.problem import Problem
 from dmcmc.inference.pseudotree import PseudoTree, build_pseudotree
+from dmcmc.inference.relaxation import Relaxation
+from dmcmc.inference.tables import magnitude
 from dmcmc.inference.threads import cores
 from dmcmc.mpi.phases import Post, Sent, util_phase, value_phase
 from dmcmc.mpi.placement import place_agents
@@ -89,7 +92,9 @@ def solve(
     post = Post(world, task.owner)
     steps, up = util_phase(task.tree, post, clocks, _util_work(task, tables))
     values, down = value_phase(task.tree, post, clocks, steps, lambda agent, b: tables[agent].witness(b))
-    metrics = [(a, _metrics(task, a, tables[a], world.rank, (up.get(a, Sent()), down[a]))) for a in mine]
+    metrics = [
+        (a, _metrics(task, a, tables[a], steps[a], world.rank, (up.get(a, Sent()), down[a]))) for a in mine
+    ]
     roots = {a: steps[a].total for a in mine if task.tree.parent[a] < 0}
     gathered = world.gather((values, metrics, roots, max(clocks.values(), default=0.0)))
     if gathered is None:
@@ -104,6 +109,8 @@ def _prepare(problem: Problem, config: Config, world: World) -> Task:
     """
     division = divide(problem)
     arithmetic = choose_arithmetic(problem.factors)
+    if config.combine.method == "mini-bucket" and config.combine.moment_matching:
+        arithmetic = with_headroom(arithmetic)
     surveyed: list[tuple[str, float]] = []
     failure: DmcmcError | None = None
     try:
@@ -175,6 +182,8 @@ def _local_tables(task: Task, mine: Sequence[int], progress: Progress) -> dict[i
 
 def _util_work(task: Task, tables: Mapping[int, SampledTable]) -> Callable[[int, list[UtilMessage]], UtilStep]:
     """Return the UTIL step of an agent as a function of its children's messages."""
+    relaxation = relaxation_of(task.config.combine)
+    rooms = _rooms(task)
 
     def work(agent: int, messages: list[UtilMessage]) -> UtilStep:
         crossing = [task.arithmetic.encode(task.division.crossing[i]) for i in task.tree.placed[agent]]
@@ -188,12 +197,38 @@ def _util_work(task: Task, tables: Mapping[int, SampledTable]) -> Callable[[int,
             threads=task.threads,
             memory=task.config.budget.memory,
             name=task.problem.agents[agent],
+            relaxation=relaxation,
+            room=rooms[agent],
         )
 
     return work
 
 
-def _metrics(task: Task, agent: int, table: SampledTable, rank: int, sent: tuple[Sent, Sent]) -> AgentMetrics:
+def relaxation_of(combine: Combine) -> Relaxation:
+    """Return what the configuration allows an agent's UTIL step to give up."""
+    z = combine.z if isinstance(combine.z, int) else None
+    return Relaxation(combine.method, z, combine.partition, combine.moment_matching)
+
+
+def _rooms(task: Task) -> list[int | float]:
+    """Return what moment matching may make of the entries below each agent: a fixed multiple of what they are.
+
+    A parent joins its children's tables with its own, so the shares add up to no more than the numbers hold.
+    """
+    share = [0 if task.arithmetic.exact else 0.0] * task.problem.n_agents
+    for local in task.division.locals:
+        share[local.agent] += sum(magnitude(f.table) for f in local.factors)
+    for agent, parent in ((a, task.tree.parent[a]) for a in task.tree.bottom_up):
+        share[agent] += sum(magnitude(task.division.crossing[i].table) for i in task.tree.placed[agent])
+        if parent >= 0:
+            share[parent] += share[agent]
+    room = room_of(task.arithmetic)
+    return [s * (int(room) // max(1, int(task.arithmetic.total))) if task.arithmetic.exact else room for s in share]
+
+
+def _metrics(
+    task: Task, agent: int, table: SampledTable, step: UtilStep, rank: int, sent: tuple[Sent, Sent]
+) -> AgentMetrics:
     local = task.division.locals[agent]
     return AgentMetrics(
         name=task.problem.agents[agent],
@@ -208,6 +243,7 @@ def _metrics(task: Task, agent: int, table: SampledTable, rank: int, sent: tuple
         time=table.seconds,
         msg_count=sum(s.count for s in sent),
         msg_size=sum(s.size for s in sent),
+        z=step.z,
     )
 
 
@@ -247,11 +283,11 @@ def _result(task: Task, gathered: Sequence[tuple], world: World, seconds: float)
         agents=agents_in_order,
         trace=(TracePoint(seconds, outcome.objective, outcome.bound),),
         guarantee=report or None,
-        provenance=provenance(task.config, world.size, task.threads, _plan(task)),
+        provenance=provenance(task.config, world.size, task.threads, _plan(task, agents_in_order)),
     )
 
 
-def _plan(task: Task) -> dict[str, object]:
+def _plan(task: Task, agents: Sequence[AgentMetrics]) -> dict[str, object]:
     """Return what was chosen, as plain data."""
     names = task.problem.agents
     return {
@@ -261,5 +297,6 @@ def _plan(task: Task) -> dict[str, object]:
             names[a]: [task.problem.variables[v] for v in sep] for a, sep in enumerate(task.tree.separators) if sep
         },
         "methods": dict(zip(names, task.methods, strict=True)),
+        "combine": {a.name: "exact" if a.z is None else f"mini-bucket, z = {a.z}" for a in agents},
         "ranks": dict(zip(names, task.owner, strict=True)),
     }

@@ -8,8 +8,6 @@ ANY = object()
 
 # (dotted key, value or ANY, advice)
 _SETTINGS: tuple[tuple[str, Any, str], ...] = (
-    ("combine.method", "mini-bucket", "use combine.method: exact"),
-    ("combine.z", ANY, "leave it out (combine.method: exact needs none)"),
     ("combine.mode", "shared", "use combine.mode: dpop"),
     ("device", "cuda", "use device: cpu"),
     ("budget.time", ANY, "leave it out and bound the work by local.runs and local.samples"),

@@ -11,8 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.errors import ProblemError
+from dmcmc.inference.flat import FlatTables, flatten, magnitudes
 from dmcmc.inference.problem import Factor
-from dmcmc.inference.tables import Array, forbidden, magnitude
+from dmcmc.inference.tables import Array, forbidden, forbidden_value
 
 ADDENDS = 4  # sentinels that may be added before the sum is clamped
 
@@ -58,6 +60,13 @@ class Arithmetic:
         values[forbidden(factor.table)] = self.lowest
         return Table(factor.scope, values)
 
+    def encode_flat(self, flat: FlatTables) -> FlatTables:
+        """Return tables in these numbers."""
+        hard = flat.data == forbidden_value(flat.data.dtype)
+        data = flat.data.astype(self.dtype)
+        data[hard] = self.lowest
+        return flat._replace(data=data)
+
     def is_lowest(self, value: int | float) -> bool:
         """Return whether a sum stands for −∞."""
         return bool(value < self.threshold or value == self.lowest)
@@ -81,8 +90,21 @@ class Arithmetic:
 def choose_arithmetic(factors: Iterable[Factor]) -> Arithmetic:
     """Return the narrowest exact arithmetic in which all sums over these factors fit."""
     factors = list(factors)
-    total = sum(magnitude(f.table) for f in factors)
-    if all(f.table.dtype.kind == "i" for f in factors):
+    return arithmetic_of(flatten([f.scope for f in factors], [f.table for f in factors]))
+
+
+def arithmetic_of(flat: FlatTables) -> Arithmetic:
+    """Return the narrowest exact arithmetic in which all sums over these tables fit.
+
+    Raises
+    ------
+    ProblemError
+        If they do not even fit a float64.
+    """
+    total = sum(magnitudes(flat))
+    if isinstance(total, float) and not np.isfinite(total):
+        raise ProblemError("the utilities add up to more than a float64 holds; scale them down")
+    if flat.data.dtype.kind == "i":
         for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
             lowest = int(np.iinfo(dtype).min) // ADDENDS
             if total < -(lowest // 2):

@@ -7,25 +7,33 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.arithmetic import Arithmetic, Table
-from dmcmc.inference.elimination import Elimination, eliminate
+from dmcmc.inference.elimination import Elimination, absorb
 from dmcmc.inference.orders import best_order
-from dmcmc.inference.plan import check_memory, plan_elimination
+from dmcmc.inference.relaxation import EXACT, Relaxation, eliminate_within
 
-_REMEDY = "give the agents fewer interface variables or smaller domains, or raise budget.memory"
-
-UtilMessage = tuple[Table, ...]  # tables over parts of the sender's separator; their sum is UTIL_i
+# Tables over parts of the sender's separator; their sum is UTIL_i, or with mini-buckets (ADPOP) not below it.
+UtilMessage = tuple[Table, ...]
 
 
 @dataclass(frozen=True)
 class UtilStep:
-    """What an agent keeps after the UTIL phase: the message it sent, and its tables for the VALUE phase."""
+    """What an agent keeps after the UTIL phase: the message it sent, and its tables for the VALUE phase.
+
+    Attributes
+    ----------
+    message : tuple of Table
+    elimination : Elimination
+    z : int or None
+        Limit of the mini-buckets; None if the interface was eliminated exactly.
+    """
 
     message: UtilMessage
     elimination: Elimination
+    z: int | None = None
 
     @property
     def total(self) -> int | float:
-        """The UTIL value of a root: the best utility of its subtree (encoded)."""
+        """The UTIL value of a root: the best utility of its subtree, or a bound on it (encoded)."""
         assert not any(scope for scope, _ in self.message), "only a root has no separator"
         lowest = self.elimination.arithmetic.lowest
         value: int | float = 0
@@ -44,11 +52,14 @@ def util_step(
     threads: int = 1,
     memory: int | None = None,
     name: str = "",
+    relaxation: Relaxation = EXACT,
+    room: int | float | None = None,
 ) -> UtilStep:
     """Join an agent's tables with its children's messages and maximise over its interface variables.
 
     UTIL_i(sep_i) = max over b_i of [V_i(b_i) + Σ crossing factors + Σ UTIL_c]. The interface is eliminated variable
-    by variable: B_i ∪ sep_i is never enumerated at once.
+    by variable: B_i ∪ sep_i is never enumerated at once. With mini-buckets the step is ADPOP's (GpuBE journal paper, §4):
+    still one message, of more and smaller tables.
 
     Parameters
     ----------
@@ -62,19 +73,27 @@ def util_step(
         Bytes that the tables may take.
     name
         The agent's, for errors.
+    relaxation
+        Whether mini-buckets may be used, and which.
+    room
+        What moment matching may make of this agent's entries: :func:`dmcmc.inference.moment_matching.eliminate_matched`.
 
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory.
+        If the tables do not fit the memory, or z is too small for them.
     """
     joined = [*tables, *(table for message in children for table in message)]
     order = best_order([t.scope for t in joined], domains, interface, separator).variables
-    plan = plan_elimination([t.scope for t in joined], domains, order, separator)
-    if memory is not None:
-        check_memory(plan, arithmetic, memory, f"agent {name}: its UTIL step", _REMEDY)
-    done = eliminate(joined, plan, domains, arithmetic, threads)
-    return UtilStep(done.remaining(), done)
+    what = f"agent {name}: its UTIL step"
+    found = eliminate_within(
+        joined, domains, order, separator, arithmetic, relaxation, memory, threads, room, what
+    )
+    message = found.elimination.remaining()
+    if found.margin > 0:
+        margin = np.array(found.margin, dtype=arithmetic.dtype)
+        message = absorb([*message, Table((), margin)], arithmetic)
+    return UtilStep(message, found.elimination, found.z)
 
 
 def value_step(step: UtilStep, separator: Sequence[int], context: Mapping[int, int]) -> dict[int, int]:

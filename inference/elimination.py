@@ -1,4 +1,4 @@
-"""Bucket elimination on the CPU: run a plan, keep what VALUE needs, read an optimal assignment back.
+"""Bucket elimination: carry out a plan, keep what VALUE needs, read an optimal assignment back.
 
 Dechter's bucket elimination (GpuBE journal paper, §3.1) with the join and the projection of a bucket fused.
 """
@@ -7,19 +7,20 @@ from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from math import prod
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.arithmetic import Arithmetic, Table
-from dmcmc.inference.bucket_kernel import join_max
-from dmcmc.inference.plan import Bucket, Plan, is_partial
+from dmcmc.inference.flat import FlatTables, flatten
+from dmcmc.inference.join_cpu import choose_values, join, place_inputs, run_buckets, split_bucket
+from dmcmc.inference.plan import Plan
+from dmcmc.inference.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.tables import Array
 from dmcmc.inference.threads import run_parallel
 
-_TASK = 1 << 19  # joined cells worth a task of their own
+_LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Elimination:
     Attributes
     ----------
     plan : Plan
-    arena : ndarray, shape (plan.arena,)
+    arena : ndarray, shape (plan.entries,)
     arithmetic : Arithmetic
     """
 
@@ -39,50 +40,92 @@ class Elimination:
 
     def table(self, t: int) -> Table:
         """Return table ``t`` of the plan as a view."""
-        at, shape = self.plan.offsets[t], self.plan.shapes[t]
-        return Table(self.plan.scopes[t], self.arena[at : at + prod(shape)].reshape(shape))
+        at = int(self.plan.program.at[t])
+        return Table(self.plan.scope(t), self.arena[at : at + int(self.plan.sizes[t])].reshape(self.plan.shape(t)))
 
     def remaining(self) -> tuple[Table, ...]:
         """Return the tables over kept variables, none's scope inside another's; their sum is the result."""
         return absorb([self.table(t) for t in self.plan.remaining], self.arithmetic)
 
+    def total(self) -> int | float:
+        """Return the sum of the remaining tables where no variable was kept (encoded)."""
+        value: int | float = 0
+        for t in self.plan.remaining:
+            value = max(value + self.arena[self.plan.program.at[t]].item(), self.arithmetic.lowest)
+        return value
+
+    def choose(self, values: NDArray[np.int64]) -> None:
+        """Set the maximising value of every eliminated variable in ``values`` (variables,), which has the kept ones."""
+        lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
+        choose_values(self.plan.program, self.arena, values, lowest, 0, self.plan.buckets)
+
     def maximise(self, values: MutableMapping[int, int]) -> None:
-        """Add the maximising value of every eliminated variable to ``values``, which holds the kept ones.
+        """Add the maximising value of every eliminated variable to a mapping, which holds the kept ones.
 
         Buckets are walked last to first; ties go to the lowest value index. Reads one row of each table of a bucket.
         """
-        for bucket in reversed(self.plan.buckets):
-            total: Array | None = None
-            for t in bucket.inputs:
-                scope, table = self.table(t)
-                index: tuple[Any, ...] = (slice(None), *(values[v] for v in scope[1:]))
-                row = table[index]
-                total = row if total is None else self.arithmetic.add(total, row)
-            values[bucket.variable] = 0 if total is None else int(np.argmax(total))
+        vector = np.zeros(self.plan.program.domains.size, dtype=np.int64)
+        for v, value in values.items():
+            vector[v] = value
+        self.choose(vector)
+        values.update((v, int(vector[v])) for v in self.plan.program.variable.tolist())
 
 
 def eliminate(
-    tables: Sequence[Table], plan: Plan, domains: NDArray[np.int64], arithmetic: Arithmetic, threads: int = 1
+    tables: Sequence[Table] | FlatTables,
+    plan: Plan,
+    arithmetic: Arithmetic,
+    threads: int = 1,
+    semiring: Semiring = MAX_PLUS,
 ) -> Elimination:
-    """Carry out a plan: eliminate its variables by maximisation from the sum of ``tables``.
+    """Carry out a plan: eliminate its variables from the sum of ``tables``.
 
     Parameters
     ----------
     tables
         Encoded tables, one for each input of the plan.
-    domains
-        Domain sizes by variable.
     arithmetic
         What the tables are encoded in.
     threads
         How many threads the large buckets are spread over. The result does not depend on it.
+    semiring
+        By which operation; for min-plus the tables are those of the negated problem.
     """
-    done = Elimination(plan, np.empty(max(1, plan.arena), dtype=arithmetic.dtype), arithmetic)
-    for t, (scope, values) in enumerate(tables):
-        done.table(t).values[...] = values.transpose([scope.index(v) for v in plan.scopes[t]])
-    for bucket in plan.buckets:
-        run_parallel(_bucket_tasks(done, bucket, domains, threads), threads if bucket.cells > _TASK else 1)
+    flat = tables if isinstance(tables, FlatTables) else _flatten(tables, arithmetic)
+    done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic)
+    place_inputs(plan.program, done.arena, *flat, arithmetic.dtype.type(arithmetic.lowest))
+    run_on_cpu(done, 0, plan.buckets, semiring, threads)
     return done
+
+
+def run_on_cpu(work: Elimination, first: int, last: int, semiring: Semiring, threads: int) -> None:
+    """Run buckets ``first`` to ``last`` - 1: the large ones on all threads, the others in between on one."""
+    program = work.plan.program
+    lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
+    large = first + np.flatnonzero(program.cells[first:last] > _LARGE) if threads > 1 else np.zeros(0, dtype=np.int64)
+    ready = first
+    for b in (*large.tolist(), last):
+        run_buckets(program, work.arena, ready, b, lowest, semiring.operation)
+        if b < last:
+            run_parallel(_tasks(work, b, semiring, threads), threads)
+        ready = b + 1
+
+
+def _flatten(tables: Sequence[Table], arithmetic: Arithmetic) -> FlatTables:
+    return flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
+
+
+def _tasks(work: Elimination, b: int, semiring: Semiring, threads: int) -> list[Callable[[], None]]:
+    """Prepare one large bucket and return the tasks that fill its message, a range of rows each."""
+    plan = work.plan
+    lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
+    parts = split_bucket(plan.program, b)
+    out = work.table(plan.output(b)).values.reshape(-1, parts[1])
+    rows = out.shape[0]
+    kernel = partial(cast(Callable[..., None], join), work.arena, out, *parts, lowest, semiring.operation)
+    pieces = min(rows, 4 * threads) if threads > 1 else 1
+    bounds = [rows * i // pieces for i in range(pieces + 1)]
+    return [partial(kernel, begin, end) for begin, end in pairwise(bounds)]
 
 
 def absorb(tables: Sequence[Table], arithmetic: Arithmetic) -> tuple[Table, ...]:
@@ -98,52 +141,3 @@ def absorb(tables: Sequence[Table], arithmetic: Arithmetic) -> tuple[Table, ...]
         shape = [into.values.shape[i] if v in scope else 1 for i, v in enumerate(into.scope)]
         kept[home] = Table(into.scope, arithmetic.add(into.values, values.transpose(order).reshape(shape)))
     return tuple(kept)
-
-
-def _bucket_tasks(
-    work: Elimination, bucket: Bucket, domains: NDArray[np.int64], threads: int
-) -> list[Callable[[], None]]:
-    """Prepare one bucket for the kernel and return the tasks that fill its output, a range of rows each."""
-    arena, arithmetic = work.arena, work.arithmetic
-    lowest = arithmetic.dtype.type(arithmetic.lowest)
-    x_size = int(domains[bucket.variable])
-    split = len(bucket.separator) - bucket.low
-    high, low = bucket.separator[:split], bucket.separator[split:]
-    low_shape = tuple(int(domains[v]) for v in low)
-    base = np.zeros((x_size, *low_shape), dtype=arithmetic.dtype)
-    scalars: list[list[int]] = []
-    vectors: list[list[int]] = []
-    scratch = work.plan.entries
-    for t in bucket.inputs:
-        scope, values = work.table(t)
-        at = work.plan.offsets[t]
-        if not any(v in scope for v in high):
-            shape = (x_size, *(n if v in scope else 1 for v, n in zip(low, low_shape, strict=True)))
-            np.maximum(base + values.reshape(shape), lowest, out=base)
-            continue
-        if is_partial(scope, high, low):
-            leading = tuple(n for v, n in zip(scope, values.shape, strict=True) if v not in low)
-            ones = tuple(n if v in scope else 1 for v, n in zip(low, low_shape, strict=True))
-            at, scratch = scratch, scratch + prod(leading) * prod(low_shape)
-            scope = (*(v for v in scope if v not in low), *low)
-            repeated = arena[at:scratch].reshape(*leading, *low_shape)
-            repeated[...] = values.reshape(*leading, *ones)
-            values = repeated
-        stride = dict(zip(scope, (s // values.itemsize for s in values.strides), strict=True))
-        entry = [at, stride[bucket.variable], *(stride.get(v, 0) for v in high)]
-        (vectors if low and low[-1] in scope else scalars).append(entry)
-    width = prod(low_shape)
-    rows = prod(int(domains[v]) for v in high)
-    table_of = [np.array(group, dtype=np.int64).reshape(len(group), 2 + len(high)) for group in (scalars, vectors)]
-    kernel = partial(
-        cast(Callable[..., None], join_max),
-        arena,
-        work.table(bucket.output).values.reshape(rows, width),
-        np.array([domains[v] for v in high], dtype=np.int64),
-        base.reshape(x_size, width),
-        *table_of,
-        lowest,
-    )
-    pieces = min(rows, 4 * threads) if threads > 1 and bucket.cells > _TASK else 1
-    bounds = [rows * i // pieces for i in range(pieces + 1)]
-    return [partial(kernel, begin, end) for begin, end in pairwise(bounds)]

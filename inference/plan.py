@@ -1,165 +1,153 @@
 """What an elimination will do, before it does it: buckets, tables, cells and bytes.
 
-All tables of one elimination live in one flat array, the arena: the inputs first, then the message of each bucket,
-then scratch. Axes follow the elimination order, kept variables last. So the variable that a bucket eliminates is the
-first axis of every table in it, and all of them end with the same variables, next to each other in memory.
+Axes follow the elimination order, kept variables last. So the variable that a bucket eliminates is the first axis of
+every table in it, and all of them end with the same variables, next to each other in memory.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.errors import ResourceError
+from dmcmc.inference.planner import plan_buckets
 
-_ROW = 128  # cells of the innermost loop that amortise what surrounds it
-_BASE = 1 << 16  # entries of a table that is read once for every row: should stay in the cache
-_EXPAND = 16  # a table may be repeated along missing axes if it stays this much smaller than the joined one
+Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Bucket:
-    """One elimination step: join ``inputs``, maximise over ``variable``, write table ``output`` over ``separator``.
+class Program(NamedTuple):
+    """A plan as compiled code reads it; all arrays int64. Tables: the inputs first, then one message a bucket.
 
-    The last ``low`` separator variables make one row of the output, the unit of vectorised work; ``scratch`` entries
-    hold the input tables that must be repeated along a row.
+    Attributes
+    ----------
+    domains : (variables,)
+        Domain sizes.
+    scope_start, scope
+        Scope of table t in axis order: ``scope[scope_start[t]:scope_start[t + 1]]``.
+    at : (tables,)
+        Where each table starts in the arena.
+    variable : (buckets,)
+        What each bucket eliminates. Neighbouring buckets of one variable are its mini-buckets.
+    input_start, inputs
+        Tables of bucket b: ``inputs[input_start[b]:input_start[b + 1]]``. Its message is table ``tables − buckets + b``.
+    cells : (buckets,)
+        Of the joined table, which is never written.
+    low : (buckets,)
+        How many trailing separator variables make one row of the message, the unit of vectorised work.
     """
 
-    variable: int
-    inputs: tuple[int, ...]
-    separator: tuple[int, ...]
-    output: int
-    cells: int
-    low: int
-    scratch: int
+    domains: Ints
+    scope_start: Ints
+    scope: Ints
+    at: Ints
+    variable: Ints
+    input_start: Ints
+    inputs: Ints
+    cells: Ints
+    low: Ints
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Every bucket and table of an elimination.
+    """A program, and what it takes.
 
     Attributes
     ----------
-    buckets : tuple of Bucket
-        In the order of elimination.
-    scopes, shapes : tuple of tuple of int
-        Of each table, in axis order: the inputs, then one message a bucket.
-    offsets : tuple of int
-        Where each starts in the arena.
-    entries : int
-        Entries of all tables; scratch starts here.
-    scratch : int
-        The largest scratch that a bucket needs.
+    program : Program
+    sizes : (tables,) int64
+        Entries of each table.
     remaining : tuple of int
         Tables that no bucket takes: what is left over the kept variables.
-    cells : int
-        Σ joined cells over buckets, the work.
     """
 
-    buckets: tuple[Bucket, ...]
-    scopes: tuple[tuple[int, ...], ...]
-    shapes: tuple[tuple[int, ...], ...]
-    offsets: tuple[int, ...]
-    entries: int
-    scratch: int
+    program: Program
+    sizes: Ints
     remaining: tuple[int, ...]
-    cells: int
 
     @property
-    def arena(self) -> int:
-        """Entries that the elimination allocates."""
-        return self.entries + self.scratch
+    def buckets(self) -> int:
+        """Number of buckets."""
+        return self.program.variable.size
+
+    @property
+    def tables(self) -> int:
+        """Number of tables, messages included."""
+        return self.sizes.size
+
+    @cached_property
+    def cells(self) -> int:
+        """Σ joined cells over buckets, the work."""
+        return sum(self.program.cells.tolist())
+
+    @cached_property
+    def entries(self) -> int:
+        """Entries of all tables."""
+        return sum(self.sizes.tolist())
+
+    @property
+    def width(self) -> int:
+        """Induced width: the most variables in a message."""
+        return int(np.diff(self.program.scope_start)[self.tables - self.buckets :].max(initial=0))
+
+    def scope(self, t: int) -> tuple[int, ...]:
+        """Return the scope of a table, in axis order."""
+        start = self.program.scope_start
+        return tuple(self.program.scope[start[t] : start[t + 1]].tolist())
+
+    def shape(self, t: int) -> tuple[int, ...]:
+        """Return the shape of a table."""
+        return tuple(self.program.domains[list(self.scope(t))].tolist())
+
+    def inputs(self, b: int) -> tuple[int, ...]:
+        """Return the tables that a bucket joins."""
+        start = self.program.input_start
+        return tuple(self.program.inputs[start[b] : start[b + 1]].tolist())
+
+    def output(self, b: int) -> int:
+        """Return the table that a bucket writes."""
+        return self.tables - self.buckets + b
 
 
 def plan_elimination(
-    scopes: Sequence[Sequence[int]], domains: NDArray[np.int64], order: Sequence[int], keep: Sequence[int]
+    scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[int], keep: Sequence[int] = ()
 ) -> Plan:
     """Plan the elimination of ``order`` from tables over ``scopes``; the variables in ``keep`` stay.
 
     Examples
     --------
     >>> plan = plan_elimination([(0, 1), (1, 2)], np.array([2, 3, 4]), order=[1], keep=[0, 2])
-    >>> plan.buckets[0].separator, plan.cells, plan.shapes[-1]
+    >>> plan.scope(2), plan.cells, plan.shape(2)
     ((0, 2), 24, (2, 4))
     """
-    rank = {v: i for i, v in enumerate((*order, *keep))}
-    size = {v: int(domains[v]) for v in rank}
-    tables = [tuple(sorted(scope, key=rank.__getitem__)) for scope in scopes]
-    waiting: dict[int, list[int]] = {v: [] for v in order}  # tables by the variable that takes them
-    remaining: list[int] = []
+    start = np.cumsum([0, *(len(s) for s in scopes)])
+    return plan_flat(start, np.array([v for s in scopes for v in s], dtype=np.int64), domains, order, keep)
 
-    def hand_on(table: int) -> None:
-        scope = tables[table]
-        (waiting.get(scope[0], remaining) if scope else remaining).append(table)
 
-    for t in range(len(tables)):
-        hand_on(t)
-    buckets = []
-    for v in order:
-        inputs = tuple(waiting[v])
-        separator = tuple(sorted({u for t in inputs for u in tables[t]} - {v}, key=rank.__getitem__))
-        low, scratch = _row_of(v, [tables[t] for t in inputs], separator, size)
-        cells = prod(size[u] for u in separator) * size[v]
-        buckets.append(Bucket(v, inputs, separator, len(tables), cells, low, scratch))
-        tables.append(separator)
-        hand_on(len(tables) - 1)
-    shapes = tuple(tuple(size[v] for v in scope) for scope in tables)
-    offsets = [0]
-    for shape in shapes:
-        offsets.append(offsets[-1] + prod(shape))
-    return Plan(
-        buckets=tuple(buckets),
-        scopes=tuple(tables),
-        shapes=shapes,
-        offsets=tuple(offsets[:-1]),
-        entries=offsets[-1],
-        scratch=max((b.scratch for b in buckets), default=0),
-        remaining=tuple(remaining),
-        cells=sum(b.cells for b in buckets),
+def plan_flat(scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int] = ()) -> Plan:
+    """Plan as :func:`plan_elimination` does, from scopes laid out as in :class:`dmcmc.inference.flat.FlatTables`."""
+    eliminated = np.array(order, dtype=np.int64)
+    rank = np.full(domains.size, -1, dtype=np.int64)
+    rank[eliminated] = np.arange(eliminated.size)
+    rank[np.array(keep, dtype=np.int64)] = eliminated.size + np.arange(len(keep))
+    start, scopes, size, input_start, inputs, remaining, cells, low = plan_buckets(
+        scope_start, scope, rank, eliminated, domains
     )
+    at = np.zeros(size.size, dtype=np.int64)
+    np.cumsum(size[:-1], out=at[1:]) if size.size else None
+    program = Program(domains, start, scopes, at, eliminated, input_start, inputs, cells, low)
+    return Plan(program, size, tuple(remaining.tolist()))
 
 
 def check_memory(plan: Plan, arithmetic: Arithmetic, memory: int, what: str, remedy: str) -> None:
-    """Raise :class:`ResourceError` if a plan's tables take more than ``memory`` bytes; names the largest bucket."""
-    need = plan.arena * arithmetic.dtype.itemsize
+    """Raise :class:`ResourceError` if a plan's tables take more than ``memory`` bytes; names the largest table."""
+    need = plan.entries * arithmetic.dtype.itemsize
     if need > memory:
-        worst = max(plan.buckets, key=lambda b: b.cells, default=None)
-        largest = f" (largest bucket: {len(worst.separator) + 1} variables, {worst.cells:,} cells)" if worst else ""
-        raise ResourceError(f"{what} needs {need:,} bytes{largest} and budget.memory allows {memory:,}; {remedy}")
-
-
-def is_partial(scope: Sequence[int], high: Sequence[int], low: Sequence[int]) -> bool:
-    """Return whether a table varies with high variables and with some but not all of the low ones."""
-    inside = sum(v in scope for v in low)
-    return 0 < inside < len(low) and any(v in scope for v in high)
-
-
-def _row_of(
-    variable: int, scopes: Sequence[Sequence[int]], separator: Sequence[int], size: Mapping[int, int]
-) -> tuple[int, int]:
-    """Choose how many trailing separator variables make a row, and the scratch that this needs.
-
-    The shortest row of at least ``_ROW`` cells whose partial tables are cheap to repeat, else the longest.
-    """
-    chosen = (0, 0)
-    cells = size[variable] * prod(size[v] for v in separator)
-    row = 1
-    for low in range(1, len(separator) + 1):
-        row *= size[separator[-low]]
-        if low > 1 and row * size[variable] > _BASE:
-            break
-        high, trailing = separator[:-low], separator[-low:]
-        scratch = sum(
-            prod(size[v] for v in scope if v not in trailing) * row
-            for scope in scopes
-            if is_partial(scope, high, trailing)
+        worst = int(plan.sizes.argmax())
+        raise ResourceError(
+            f"{what} needs {need:,} bytes (largest table: {len(plan.scope(worst))} variables,"
+            f" {int(plan.sizes[worst]):,} entries) and budget.memory allows {memory:,}; {remedy}"
         )
-        if scratch * _EXPAND > cells:
-            continue
-        chosen = (low, scratch)
-        if row >= _ROW:
-            break
-    return chosen

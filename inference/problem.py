@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.errors import ProblemError
+from dmcmc.inference.flat import FlatTables, flatten
 from dmcmc.inference.tables import Array, forbidden, forbidden_value, normalise
 
 Label = str | int | float
@@ -172,9 +173,14 @@ class Problem:
         """Whether every table holds integers."""
         return all(f.table.dtype.kind == "i" for f in self.factors)
 
+    @cached_property
+    def flat(self) -> FlatTables:
+        """All tables in one array, in the order of the factors."""
+        return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
+
     def to_own_sense(self, utility: int | float) -> int | float:
         """Return a utility as the problem reports it: itself, or the cost it stands for."""
-        return utility if self.sense == "max" else -utility
+        return utility if self.sense == "max" else 0 - utility  # never -0.0
 
     def evaluate(self, assignment: Sequence[int] | NDArray[np.int64] | Mapping[str, Label]) -> Evaluation:
         """Evaluate a complete assignment on the original factors.

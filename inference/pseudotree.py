@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from dmcmc.inference.agents import Division, agent_scopes
-from dmcmc.inference.orders import RULES, greedy_order, primal_graph
+from dmcmc.inference.orders import RULES, best_order, primal_graph, rule_order
 from dmcmc.inference.problem import Problem
 
 _ROOTS = 32  # depth-first trees tried a component
-_REPEATS = 4  # random ties a greedy rule
+_LARGEST = 1e300  # cells of one agent's interface count at most so much
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,12 @@ def _candidates(
     for root in ranked[1 : min(_ROOTS, max(2, 20_000 // n))]:
         yield _depth_first(neighbours, [root, *ranked])
     if n <= 2000:
+        sizes = np.minimum(np.exp2(np.minimum(weight, 1000)), _LARGEST)
+        yield _from_order(best_order(scopes, sizes, range(n)).variables, neighbours)
         adjacent = primal_graph(scopes, {a: a for a in range(n)})
         everyone = np.ones(n, dtype=np.bool_)
         for rule in RULES:
-            for seed in (None, *range(_REPEATS)):
-                yield _from_order(greedy_order(adjacent, weight, everyone, rule, seed).variables, neighbours)
+            yield _from_order(rule_order(adjacent, sizes, everyone, rule).variables, neighbours)
 
 
 def _depth_first(neighbours: Sequence[set[int]], roots: Sequence[int]) -> tuple[int, ...]:

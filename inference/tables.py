@@ -74,7 +74,7 @@ def _integers(whole: NDArray[np.int64], hard: NDArray[np.bool_]) -> Array:
     low, high = int(whole.min(initial=0)), int(whole.max(initial=0))
     narrow = np.iinfo(np.int32)
     dtype = np.dtype(np.int32 if narrow.min < low and high <= narrow.max else np.int64)
-    table = whole.astype(dtype)
+    table = np.array(whole, dtype=dtype)  # negating a 0-d array has left a scalar
     table[hard] = forbidden_value(dtype)
     return _frozen(table)
 

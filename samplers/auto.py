@@ -14,6 +14,6 @@ def choose_method(local: LocalProblem, cells: int, memory: int, arithmetic: Arit
     memory
         Bytes that its tables may take.
     """
-    if local.order.cells <= cells and local.plan.arena * arithmetic.dtype.itemsize <= memory:
+    if local.order.cells <= cells and local.plan.entries * arithmetic.dtype.itemsize <= memory:
         return "exact"
     return "gibbs"

@@ -38,9 +38,7 @@ class ExactSolver:
 def _solve(local: LocalProblem, settings: Settings) -> SampledTable:
     start = time.perf_counter()
     arithmetic = settings.arithmetic
-    done = eliminate(
-        [arithmetic.encode(f) for f in local.factors], local.plan, local.domains, arithmetic, settings.threads
-    )
+    done = eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic, settings.threads)
     tables = done.remaining()
     return SampledTable(
         lower=tables,

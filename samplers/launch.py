@@ -41,7 +41,8 @@ class ChainSolver:
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
         """Refuse an interface whose row table does not fit the memory."""
-        need = local.rows * (arithmetic.dtype.itemsize + 2 * max(1, len(local.hidden)))
+        state = 1 if local.domains.max(initial=1) <= 256 else 4
+        need = local.rows * (arithmetic.dtype.itemsize + 8 * (len(local.interface) + 2) + 2 * state * len(local.hidden))
         if need > memory:
             raise ResourceError(
                 f"local.method: {self.name}: {len(local.interface)} interface variables make {local.rows:,} rows"

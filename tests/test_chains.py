@@ -111,9 +111,7 @@ def test_a_state_is_worth_its_factors_and_penalties_order_by_violations_first(lo
             assert abs(value - utility) <= close
     for a, va in zip(worths, got, strict=True):
         for b, vb in zip(worths, got, strict=True):
-            if a[0] > b[0]:
-                assert va > vb
-            elif a[0] == b[0] and a[1] > b[1] + 2 * close:
+            if a[0] > b[0] or (a[0] == b[0] and a[1] > b[1] + 2 * close):
                 assert va > vb
 
 

@@ -1,5 +1,6 @@
 """Bucket elimination gives the tables, and the maximisers, that writing everything out gives."""
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 
@@ -14,16 +15,24 @@ from dmcmc import Factor
 from dmcmc.inference import elimination
 from dmcmc.inference.arithmetic import ADDENDS, Arithmetic, choose_arithmetic
 from dmcmc.inference.elimination import absorb, eliminate
+from dmcmc.inference.join_cpu import split_bucket
 from dmcmc.inference.plan import plan_elimination
+from dmcmc.inference.planner import HUGE
+from dmcmc.inference.semirings import LOG_SUM_EXP
 
 NUMBERS = {"int32": (100, False), "int64": (2**40, False), "float64": (1e3, True)}
 
 
-def run(factors, domains, order, keep, threads=1):
-    """Eliminate ``order`` from the factors; return the elimination and the tolerance of its arithmetic."""
+def run(factors, domains, order, keep, threads=1, low=None):
+    """Eliminate ``order`` from the factors; return the elimination and the tolerance of its arithmetic.
+
+    ``low`` sets how many variables make a row of the kernel, which is otherwise up to the plan.
+    """
     arithmetic = choose_arithmetic(factors)
     plan = plan_elimination([f.scope for f in factors], domains, order, keep)
-    done = eliminate([arithmetic.encode(f) for f in factors], plan, domains, arithmetic, threads)
+    if low is not None:
+        plan = replace(plan, program=plan.program._replace(low=np.full(len(order), low)))
+    done = eliminate([arithmetic.encode(f) for f in factors], plan, arithmetic, threads)
     return done, 0.0 if arithmetic.exact else 1e-9 * float(arithmetic.total)
 
 
@@ -95,54 +104,82 @@ def test_the_plan_foresees_every_table(case):
     scopes = [f.scope for f in factors]
     plan = plan_elimination(scopes, domains, order, keep)
     steps = naive.simulate_order(scopes, domains, order)
-    assert [b.variable for b in plan.buckets] == order
-    assert [(set(b.separator), b.cells) for b in plan.buckets] == steps
+    buckets = range(plan.buckets)
+    assert plan.program.variable.tolist() == order
+    assert [(set(plan.scope(plan.output(b))), plan.program.cells[b]) for b in buckets] == steps
     assert plan.cells == sum(cells for _, cells in steps)
-    assert plan.shapes == tuple(tuple(int(domains[v]) for v in scope) for scope in plan.scopes)
-    sizes = [int(np.prod(shape, dtype=int)) for shape in plan.shapes]
-    assert plan.offsets == tuple(sum(sizes[:t]) for t in range(len(sizes)))
+    assert plan.width == max((len(separator) for separator, _ in steps), default=0)
+    sizes = [int(np.prod(plan.shape(t), dtype=int)) for t in range(plan.tables)]
+    assert plan.sizes.tolist() == sizes
+    assert plan.program.at.tolist() == [sum(sizes[:t]) for t in range(len(sizes))]
     assert plan.entries == sum(sizes)
-    taken = [t for b in plan.buckets for t in b.inputs] + list(plan.remaining)
-    assert sorted(taken) == list(range(len(plan.scopes)))  # every table is used once
+    taken = [t for b in buckets for t in plan.inputs(b)] + list(plan.remaining)
+    assert sorted(taken) == list(range(plan.tables))  # every table is used once
 
 
-# The picture of the kernel: how many tables are read a number at a time, and how many a row at a time.
+def test_sizes_beyond_any_machine_saturate():
+    n = 40
+    plan = plan_elimination([tuple(range(n))], np.full(n, 1000), [0], range(1, n))
+    assert plan.program.cells[0] == HUGE
+    assert plan.entries >= HUGE
+
+
+# How the kernel reads a table: a number for a row, a dense row, or a row with gaps or repeats; for every table the
+# level at which it is added.
 WIDE = {1: 7, 2: 200}
 PATHS = {
-    "base only": ([(0, 1)], {1: 300}, (0, 0)),
-    "no vectors": ([(0, 1), (2, 0)], WIDE, (1, 0)),
-    "one vector": ([(0, 1), (0, 2), (1, 0, 2)], WIDE, (1, 1)),
-    "two vectors": ([(0, 1), (0, 2), (2, 1, 0), (0, 1, 2)], WIDE, (1, 2)),
-    "three vectors": ([(0, 2), (2, 1, 0), (1, 0, 2), (0, 1, 2)], WIDE, (0, 3)),
-    "five vectors, two scalars": ([(0,), (0, 1), (1, 0), *[(0, 1, 2)] * 5], WIDE, (2, 5)),
-    "a repeated table": ([(0, 1), (0, 3), (4, 2, 0)], {1: 50, 4: 3, 2: 20, 3: 10}, (1, 1)),
-    "three high variables": ([(0, 1), (0, 2, 3), (3, 0, 1), (0, 4, 2)], {1: 3, 2: 4, 3: 5, 4: 150}, (3, 1)),
+    "nothing but rows": ([(0, 1)], {1: 300}, 1, "dense 0"),
+    "no rows at all": ([(0, 1), (2, 0)], WIDE, 0, "number 1, number 2"),
+    "no rows at the last level": ([(0, 1), (2, 0)], WIDE, 1, "dense 0, number 1"),
+    "one dense row": ([(0, 1), (0, 2), (1, 0, 2)], WIDE, 1, "dense 0, number 1, dense 1"),
+    "two dense rows": ([(0, 2), (2, 1, 0), (0, 1, 2)], WIDE, 1, "dense 0, dense 1, dense 1"),
+    "three dense rows": ([(0, 2), (2, 1, 0), (1, 0, 2), (0, 1, 2)], WIDE, 1, "dense 0, dense 1, dense 1, dense 1"),
+    "five rows": ([(0,), (0, 1), *[(0, 1, 2)] * 5], WIDE, 1, "number 0, number 1" + ", dense 1" * 5),
+    "nine numbers": ([(0, 1)] * 9 + [(0, 2)], WIDE, 1, "dense 0" + ", number 1" * 9),
+    "everything is a row": ([(0, 1), (2, 0), (0, 2, 1)], WIDE, 2, "gaps 0, gaps 0, dense 0"),
+    "repeated rows": ([(0, 1), (0, 3), (4, 2, 0)], {1: 50, 4: 3, 2: 20, 3: 10}, 2, "gaps 0, number 1, gaps 2"),
+    "levels": (
+        [(0, 1), (0, 2), (3, 1, 0), (0, 4, 2)],
+        {1: 3, 2: 4, 3: 5, 4: 150},
+        1,
+        "number 1, number 2, dense 2, number 3",
+    ),
+    "rows of a middle level": ([(0, 1, 3), (0, 2)], {1: 3, 2: 4, 3: 150}, 1, "dense 1, number 2"),
 }
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)
 @pytest.mark.parametrize("path", PATHS)
-def test_every_path_of_the_kernel_gives_the_same_numbers(path, numbers, monkeypatch):
-    scopes, sizes, expected_path = PATHS[path]
+@pytest.mark.parametrize("hard", [0.3, 0.9])
+def test_every_path_of_the_kernel_gives_the_same_numbers(path, numbers, hard):
+    scopes, sizes, low, expected_path = PATHS[path]
     keep = list(sizes)
     domains = np.array([5, *(sizes.get(v, 1) for v in range(1, 5))])
     rng = np.random.default_rng(len(path))
     magnitude, floats = NUMBERS[numbers]
-    factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), magnitude, 0.3, floats)) for s in scopes]
-    seen = []
-
-    def watched(arena, out, high, base, scalars, vectors, *rest):
-        seen.append((scalars.shape[0], vectors.shape[0]))
-        return kernel(arena, out, high, base, scalars, vectors, *rest)
-
-    kernel = elimination.join_max
-    monkeypatch.setattr(elimination, "join_max", watched)
-    done, tolerance = run(factors, domains, [0], keep)
-    assert seen == [expected_path]
+    factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), magnitude, hard, floats)) for s in scopes]
+    done, tolerance = run(factors, domains, [0], keep, low=low)
+    _, _, _, level, is_row, *_, dense = split_bucket(done.plan.program, 0)
+    kinds = ["number" if not row else "dense" if d else "gaps" for row, d in zip(is_row, dense, strict=True)]
+    assert ", ".join(f"{kind} {j}" for kind, j in zip(kinds, level, strict=True)) == expected_path
     assert done.arithmetic.dtype.name == numbers
-    assert (done.plan.scratch > 0) == (path == "a repeated table")
     expected = naive.marginal(plain(factors), [0], keep, domains)
     assert naive.same_numbers(remains(done, keep, domains), expected, tolerance)
+
+
+@given(cases(numbers=("float64",)))
+@settings(max_examples=60, deadline=None)
+def test_log_sum_exp_adds_up_what_max_plus_maximises(case):
+    factors, domains, order, keep = case
+    arithmetic = Arithmetic(np.dtype(np.float64), -np.inf, 1e6)
+    plan = plan_elimination([f.scope for f in factors], domains, order, keep)
+    encoded = [
+        arithmetic.encode(Factor(f.scope, np.where(np.isfinite(f.table), f.table / 1e2, f.table))) for f in factors
+    ]
+    done = eliminate(encoded, plan, arithmetic, semiring=LOG_SUM_EXP)
+    everything = naive.join(naive.plain_tables(encoded, arithmetic), [*keep, *order], domains).astype(float)
+    expected = np.logaddexp.reduce(everything.reshape(*everything.shape[: len(keep)], -1), axis=-1)
+    assert np.allclose(remains(done, keep, domains).astype(float), expected, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)
@@ -153,7 +190,7 @@ def test_a_large_table_is_the_same_on_any_number_of_threads(numbers):
     scopes = [(0, 1, 2), (2, 0, 3), (3, 1), (0, 1)]
     factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), magnitude, 0.3, floats)) for s in scopes]
     alone, tolerance = run(factors, domains, [0], [1, 2, 3])
-    assert alone.plan.cells > elimination._TASK  # or there is nothing to divide
+    assert alone.plan.cells > elimination._LARGE  # or there is nothing to divide
     for threads in (2, 3):
         together, _ = run(factors, domains, [0], [1, 2, 3], threads)
         entries = alone.plan.entries
@@ -164,7 +201,7 @@ def test_a_large_table_is_the_same_on_any_number_of_threads(numbers):
 
 @st.composite
 def extremes(draw):
-    """Up to 12 factors over three variables: mostly forbidden entries, and finite ones at the edges of the number types."""
+    """Up to 12 factors over three variables: many forbidden entries, and finite ones at the edges of number types."""
     domains = np.array([3, 2, 2])
     count = draw(st.integers(1, 12))
     edge = draw(st.sampled_from([2**28, 2**31, 2**53, 2**59, 2**60 - 1])) // draw(st.sampled_from([1, count]))
@@ -252,6 +289,4 @@ def test_the_twin_agrees_with_a_loop_over_assignments():
     tables = [((2, 0), rng.integers(0, 9, (2, 2))), ((1,), rng.integers(0, 9, 3)), ((0, 1), rng.integers(0, 9, (2, 3)))]
     joined = naive.marginal(tables, [1], [2, 0], domains)
     for c, a in product(range(2), range(2)):
-        assert joined[c, a] == max(
-            sum(t[tuple({0: a, 1: b, 2: c}[v] for v in s)] for s, t in tables) for b in range(3)
-        )
+        assert joined[c, a] == max(sum(t[tuple({0: a, 1: b, 2: c}[v] for v in s)] for s, t in tables) for b in range(3))

@@ -1,0 +1,184 @@
+"""One large bucket, on the CPU and on the GPU, against the limits of bytes and instructions.
+
+    python benchmarks/buckets.py [--cells 1e9] [--device cpu|cuda] [--output FILE]
+
+Two kinds of bucket. ``split``: every factor holds x and its share of the separator, so tables are small and the work is
+additions and maxima, one pair a cell. ``child``: one factor is a message over x and the whole separator, which must be
+read once: 4 bytes a cell. The limits are measured (a copy on the same device) or counted (the maximum instruction rate
+at the present clock); the CPU is compared with a NumPy twin on one core.
+"""
+
+import argparse
+import statistics
+import time
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from dmcmc.inference.arithmetic import Arithmetic
+from dmcmc.inference.device import gpu_problem, shared_device
+from dmcmc.inference.elimination import eliminate, run_on_cpu
+from dmcmc.inference.flat import FlatTables, flatten
+from dmcmc.inference.gpu_elimination import choose_low, describe, launch
+from dmcmc.inference.hybrid import divide_work
+from dmcmc.inference.plan import Plan, plan_flat
+from dmcmc.inference.semirings import MAX_PLUS, MAXIMUM
+
+INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**27)
+
+
+def shape_of(domain: int, cells: float) -> list[int]:
+    """Return domain sizes, x first, whose product is about ``cells``."""
+    sizes = [domain, domain]
+    while prod(sizes) * domain <= cells * 1.01:
+        sizes.append(domain)
+    if cells / prod(sizes) >= 2:
+        sizes.append(int(cells / prod(sizes)))
+    return sizes
+
+
+def bucket(domain: int, factors: int, kind: str, cells: float) -> tuple[FlatTables, Plan, np.ndarray]:
+    """Return the tables of a bucket, its plan, and the domains."""
+    sizes = shape_of(domain, cells)
+    separator = list(range(1, len(sizes)))
+    small = factors - (kind == "child")
+    scopes = [[0, *part.tolist()] for part in np.array_split(np.array(separator), small) if part.size]
+    if kind == "child":
+        scopes.append([0, *separator])
+    rng = np.random.default_rng(0)
+    domains = np.array(sizes)
+    tables = [rng.integers(-1000, 1000, domains[s], dtype=np.int32) for s in scopes]
+    flat = flatten(scopes, tables, INT32.dtype)
+    return flat, plan_flat(flat.scope_start, flat.scope, domains, [0], separator), domains
+
+
+def numpy_twin(flat: FlatTables, domains: np.ndarray) -> np.ndarray:
+    """Join by broadcasting, one value of x at a time, and keep the maximum: what NumPy does best."""
+    best = np.full(domains[1:], INT32.lowest, dtype=np.int32)
+    total = np.empty_like(best)
+    for x in range(domains[0]):
+        total[...] = 0
+        for t, scope in enumerate(flat.scopes()):
+            table = flat.data[flat.at[t] : flat.at[t + 1]].reshape(domains[list(scope)])
+            total += table[x].reshape([domains[v] if v in scope else 1 for v in range(1, len(domains))])
+        np.maximum(best, total, out=best)
+    return best
+
+
+def median_seconds(work: object, repeats: int) -> float:
+    """Return the median time of a call."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()  # type: ignore[operator]
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def on_cpu(domain: int, factors: int, kind: str, cells: float) -> str:
+    """Time one thread of the CPU kernel against the twin."""
+    flat, plan, domains = bucket(domain, factors, kind, cells)
+    done = eliminate(flat, plan, INT32)
+    twin = numpy_twin(flat, domains)
+    assert np.array_equal(done.table(plan.output(0)).values, twin)
+    ours = median_seconds(lambda: run_on_cpu(done, 0, 1, MAX_PLUS, 1), 5)
+    theirs = median_seconds(lambda: numpy_twin(flat, domains), 3)
+    rate = plan.cells / ours
+    return f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {rate / 1e9:9.2f} G/s   {theirs / ours:6.1f} x NumPy"
+
+
+def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, instructions: float) -> str:
+    """Time the CUDA kernel alone, by events, and check a sample of rows against the CPU."""
+    from numba import cuda
+
+    flat, plan, domains = bucket(domain, factors, kind, cells)
+    hybrid = divide_work(plan, 0)
+    program = hybrid.plan.program
+    device = shared_device()
+    low = program.low.copy()
+    low[0] = choose_low(program, 0)
+    meta, lows, _ = describe(program._replace(low=low), 0, 1, hybrid.device_begin)
+    arena = device.buffer("arena", hybrid.device_entries, INT32.dtype)
+    for t in range(flat.count):
+        at = int(program.at[t])
+        arena[at : at + int(plan.sizes[t])].copy_to_device(flat.data[flat.at[t] : flat.at[t + 1]])
+    meta_there, lows_there = device.upload("meta", meta), device.upload("lows", lows)
+    rows, lowest = int(meta[3]), np.int32(INT32.lowest)
+    arguments = (arena, meta, 0, meta_there, lows_there, arena, int(meta[4]), 0, rows, lowest, MAXIMUM)
+    launch(*arguments)
+    events = [cuda.event() for _ in range(8)]
+    for event in events:
+        event.record()
+        launch(*arguments)
+    events[-1].synchronize()
+    gaps = [cuda.event_elapsed_time(a, b) for a, b in zip(events[:-1], events[1:], strict=True)]
+    seconds = statistics.median(gaps) / 1e3
+    out = int(plan.sizes[-1])
+    sample = np.empty(min(out, 1 << 20), dtype=np.int32)
+    arena[int(meta[4]) : int(meta[4]) + sample.size].copy_to_host(sample)
+    expected = eliminate(flat, plan, INT32, threads=8).table(plan.output(0)).values.reshape(-1)[: sample.size]
+    assert np.array_equal(sample, expected), "the GPU's numbers differ from the CPU's"
+    moved = 4 * (int(plan.sizes.sum()))
+    floors = {"bytes": moved / copy, "instructions": plan.cells / instructions}
+    binding = max(floors, key=floors.__getitem__)
+    return (
+        f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {seconds * 1e3:9.3f} ms {plan.cells / seconds / 1e12:8.3f}"
+        f" T cells/s   {100 * floors[binding] / seconds:5.1f} % of the {binding} limit ({int(meta[2])} wide,"
+        f" {meta[5]}+{meta[6]}+{meta[7]} tables)"
+    )
+
+
+def copy_speed() -> float:
+    """Return bytes per second of a copy on the device, read and written."""
+    from numba import cuda
+
+    @cuda.jit
+    def copy(source, to):  # type: ignore[no-untyped-def]
+        for i in range(cuda.grid(1), source.size, cuda.gridsize(1)):
+            to[i] = source[i]
+
+    n = 1 << 28
+    source, to = cuda.to_device(np.zeros(n, dtype=np.int64)), cuda.device_array(n, np.int64)
+    copy[132 * 16, 512](source, to)
+    a, b = cuda.event(), cuda.event()
+    a.record()
+    for _ in range(5):
+        copy[132 * 16, 512](source, to)
+    b.record()
+    b.synchronize()
+    return 5 * 2 * 8 * n / (cuda.event_elapsed_time(a, b) / 1e3)
+
+
+def main() -> None:
+    """Measure all shapes."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--cells", type=float, default=1e9)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    lines = [f"{options.device}: one bucket of about {options.cells:.3g} cells, int32"]
+    if options.device == "cuda":
+        assert gpu_problem() is None, gpu_problem()
+        from numba import cuda
+
+        copy = copy_speed()
+        gpu = cuda.get_current_device()
+        clock = 1.98e9  # Hz under load, as nvidia-smi shows on an H200
+        instructions = gpu.MULTIPROCESSOR_COUNT * 64 * clock
+        lines.append(f"copy {copy / 1e12:.2f} TB/s; add-and-maximum limit {instructions / 1e12:.1f} T/s")
+    lines.append(" |D| factors kind     cells")
+    for kind in ("split", "child"):
+        for domain in (2, 4, 10, 24):
+            for factors in (2, 4, 8):
+                if options.device == "cpu":
+                    lines.append(on_cpu(domain, factors, kind, options.cells))
+                else:
+                    lines.append(on_gpu(domain, factors, kind, options.cells, copy, instructions))
+                print(lines[-1], flush=True)
+    if options.output:
+        options.output.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

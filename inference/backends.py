@@ -1,0 +1,46 @@
+"""Where eliminations run: on the CPU, or shared between CPU and GPU."""
+
+from dataclasses import dataclass
+
+from dmcmc.inference.arithmetic import Arithmetic
+from dmcmc.inference.device import resolve_device
+from dmcmc.inference.elimination import Elimination, eliminate
+from dmcmc.inference.flat import FlatTables
+from dmcmc.inference.plan import Plan
+from dmcmc.inference.semirings import MAX_PLUS, Semiring
+
+_BUCKET = 1 << 19  # joined cells from which a bucket is worth a launch
+_WORTH = 1 << 23  # joined cells of all such buckets together that are worth the copies there and back
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A device and the threads beside it.
+
+    Attributes
+    ----------
+    device : str
+        ``cpu`` or ``cuda``.
+    threads : int
+    """
+
+    device: str = "cpu"
+    threads: int = 1
+
+    @classmethod
+    def of(cls, wish: str, threads: int) -> "Backend":
+        """Return the backend for ``auto``, ``cpu`` or ``cuda``; :class:`Unavailable` for ``cuda`` without a GPU."""
+        return cls(resolve_device(wish), threads)
+
+    def eliminate(
+        self, tables: FlatTables, plan: Plan, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
+    ) -> Elimination:
+        """Carry out a plan where each bucket is cheap; the tables are the same, to the bit, for integers."""
+        if self.device == "cuda":
+            large = plan.program.cells[plan.program.cells >= _BUCKET]
+            if float(large.sum(dtype=float)) >= _WORTH:
+                from dmcmc.inference.gpu_elimination import eliminate_hybrid
+                from dmcmc.inference.hybrid import divide_work
+
+                return eliminate_hybrid(tables, divide_work(plan, _BUCKET), arithmetic, self.threads, semiring)
+        return eliminate(tables, plan, arithmetic, self.threads, semiring)

@@ -1,0 +1,112 @@
+"""The GPU: whether there is one, its memory, its streams. All allocation on the device happens here."""
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.errors import Unavailable
+from dmcmc.inference.tables import Array
+
+
+@lru_cache
+def gpu_problem() -> str | None:
+    """Return why no GPU can be used, or None if one can. Starts the driver; under Numba's simulator there is one."""
+    try:
+        from numba import cuda
+    except ImportError as error:
+        return f"numba's CUDA support does not load ({error})"
+    try:
+        if cuda.is_available():
+            cuda.current_context()
+            return None
+    except Exception as error:  # whatever a broken driver raises
+        return f"the CUDA driver does not start ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+    return "no CUDA device is visible"
+
+
+def resolve_device(wish: str) -> str:
+    """Return ``cpu`` or ``cuda`` for ``auto``, ``cpu`` or ``cuda``.
+
+    Raises
+    ------
+    Unavailable
+        For ``cuda`` where there is none.
+    """
+    if wish == "cpu":
+        return "cpu"
+    problem = gpu_problem()
+    if wish == "cuda" and problem is not None:
+        raise Unavailable(f"device: cuda: {problem}; use device: cpu or auto")
+    return "cuda" if problem is None else "cpu"
+
+
+class Device:
+    """Buffers on the current GPU, kept between eliminations: allocating costs more than most of them take.
+
+    Attributes
+    ----------
+    limit : int
+        Bytes that may be held; less than the card has if set by the user.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        from numba import cuda
+
+        self._cuda = cuda
+        self._buffers: dict[str, Any] = {}
+        self._pinned: dict[str, NDArray[np.uint8]] = {}
+        self.streams = [cuda.stream(), cuda.stream()]
+        self._limit = limit
+
+    @property
+    def limit(self) -> int:
+        """Bytes that may be held."""
+        if self._limit is not None:
+            return self._limit
+        try:
+            free, _ = self._cuda.current_context().get_memory_info()
+        except (AttributeError, NotImplementedError):  # the simulator has no memory of its own
+            return 1 << 32
+        return int(0.95 * (free + sum(b.nbytes for b in self._buffers.values())))
+
+    def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
+        """Return device memory for at least so many entries, contents undefined; one buffer a name."""
+        need = max(1, entries) * dtype.itemsize
+        held = self._buffers.get(name)
+        if held is None or held.nbytes < need:
+            self._buffers.pop(name, None)
+            del held
+            self._buffers[name] = held = self._cuda.device_array(need + need // 8, np.uint8)
+        return held[:need].view(dtype)
+
+    def pinned(self, name: str, entries: int, dtype: np.dtype[Any]) -> Array:
+        """Return host memory that the GPU copies from and to at full speed, while it computes."""
+        need = max(1, entries) * dtype.itemsize
+        held = self._pinned.get(name)
+        if held is None or held.nbytes < need:
+            self._pinned[name] = held = self._cuda.pinned_array(need, np.uint8)
+        return held[:need].view(dtype)
+
+    def upload(self, name: str, data: Array, stream: Any = 0) -> Any:
+        """Copy an array to its buffer and return that."""
+        to = self.buffer(name, data.size, data.dtype)
+        if data.size:
+            to[: data.size].copy_to_device(data, stream=stream)
+        return to
+
+    def synchronize(self) -> None:
+        """Wait for everything."""
+        self._cuda.synchronize()
+
+    def release(self) -> None:
+        """Give all memory back."""
+        self._buffers.clear()
+        self._pinned.clear()
+
+
+@lru_cache
+def shared_device() -> Device:
+    """Return this process's device."""
+    return Device()

@@ -1,0 +1,143 @@
+"""Share an elimination out between CPU and GPU: which bucket runs where, and where each table lies.
+
+The buckets are put in three groups, A, G, C, without changing what any of them computes: A runs on the CPU and needs
+nothing from the GPU, G runs on the GPU, C runs on the CPU afterwards. All tables have one address space::
+
+    messages of C | messages of A | inputs | messages of A for G | messages of G for C | other messages of G
+    |------------------------------ host ------------------------------------------|
+                                    |------------------------ device ----------------------------------|
+
+so that one copy takes the GPU what it needs, and one brings back what the CPU needs.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dmcmc.inference.plan import Plan, Program
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Hybrid:
+    """A plan whose buckets are ordered A, G, C, and its address space.
+
+    Attributes
+    ----------
+    plan : Plan
+        Reordered; ``program.at`` are places in the common address space.
+    first, last : int
+        The buckets of G are ``first`` to ``last`` - 1; none if equal.
+    device_begin, device_end : int
+        The part of the address space that the device holds.
+    upload_end, download_end : int
+        ``device_begin:upload_end`` goes to the device before G, ``upload_end:download_end`` comes back after it.
+    """
+
+    plan: Plan
+    first: int
+    last: int
+    device_begin: int
+    upload_end: int
+    download_end: int
+    device_end: int
+
+    @property
+    def host_entries(self) -> int:
+        """Entries of the address space that the host holds."""
+        return self.download_end
+
+    @property
+    def device_entries(self) -> int:
+        """Entries that the device holds."""
+        return self.device_end - self.device_begin
+
+
+@njit(cache=True, nogil=True)
+def _groups(variable, input_start, inputs, cells, given, threshold):
+    """Return 0, 1, 2 for a bucket of A, G, C, and the bucket that takes each bucket's message (−1: none)."""
+    n = variable.size
+    taker = np.full(n, -1, dtype=np.int64)
+    for b in range(n):
+        for i in range(input_start[b], input_start[b + 1]):
+            if inputs[i] >= given:
+                taker[inputs[i] - given] = b
+    large = cells >= threshold
+    for b in range(1, n):  # the mini-buckets of a variable stay together
+        if variable[b] == variable[b - 1]:
+            large[b] |= large[b - 1]
+    for b in range(n - 2, -1, -1):
+        if variable[b] == variable[b + 1]:
+            large[b] |= large[b + 1]
+    needed = np.zeros(n, dtype=np.bool_)  # by a bucket of G, however far
+    for b in range(n - 1, -1, -1):
+        if taker[b] >= 0:
+            needed[b] = large[taker[b]] or needed[taker[b]]
+    for b in range(n - 2, -1, -1):
+        if variable[b] == variable[b + 1]:
+            needed[b] |= needed[b + 1]
+    group = np.zeros(n, dtype=np.int64)
+    after = np.zeros(n, dtype=np.bool_)  # takes something of G, or of what comes after it
+    b = 0
+    while b < n:
+        end = b + 1
+        while end < n and variable[end] == variable[b]:
+            end += 1
+        fed, any_large, wanted = False, False, False
+        for c in range(b, end):
+            any_large |= large[c]
+            wanted |= needed[c]
+            for i in range(input_start[c], input_start[c + 1]):
+                if inputs[i] >= given:
+                    fed |= group[inputs[i] - given] > 0
+        for c in range(b, end):
+            group[c] = 1 if any_large or (fed and wanted) else (2 if fed else 0)
+        b = end
+    return group, taker
+
+
+def divide_work(plan: Plan, threshold: int) -> Hybrid:
+    """Give buckets of at least ``threshold`` joined cells, and what lies between them, to the GPU."""
+    program = plan.program
+    given = plan.tables - plan.buckets
+    group, taker = _groups(program.variable, program.input_start, program.inputs, program.cells, given, threshold)
+    moved = np.argsort(group, kind="stable")
+    first, last = int((group == 0).sum()), int((group <= 1).sum())
+    place_of = np.empty_like(moved)
+    place_of[moved] = np.arange(moved.size)
+    renumbered = np.concatenate([np.arange(given), given + place_of]).astype(np.int64)
+    taker_group = np.where(taker >= 0, group[taker], 2)  # the host reads what is left over
+    # The order of the address space, by table of the old plan.
+    section = np.empty(plan.tables, dtype=np.int64)
+    section[:given] = 2
+    section[given:] = np.select(
+        [group == 2, (group == 0) & (taker_group != 1), group == 0, taker_group == 2], [0, 1, 3, 4], 5
+    )
+    order = np.argsort(section, kind="stable")
+    ends = np.cumsum(plan.sizes[order])
+    at = np.empty(plan.tables, dtype=np.int64)
+    at[order] = ends - plan.sizes[order]
+    edge = [int(plan.sizes[section <= s].sum()) for s in range(6)]
+    tables = np.concatenate([np.arange(given), given + moved]).astype(np.int64)  # new number -> old
+    counts = np.diff(program.input_start)[moved]
+    input_start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    taken = [program.inputs[program.input_start[b] : program.input_start[b + 1]] for b in moved.tolist()]
+    lengths = np.diff(program.scope_start)[tables]
+    scope_start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    walk = np.repeat(program.scope_start[:-1][tables] - scope_start[:-1], lengths) + np.arange(scope_start[-1])
+    reordered = Program(
+        domains=program.domains,
+        scope_start=scope_start,
+        scope=program.scope[walk],
+        at=at[tables],
+        variable=program.variable[moved],
+        input_start=input_start,
+        inputs=renumbered[np.concatenate(taken)] if taken else program.inputs,
+        cells=program.cells[moved],
+        low=program.low[moved],
+    )
+    remaining = tuple(renumbered[list(plan.remaining)].tolist())
+    return Hybrid(Plan(reordered, plan.sizes[tables], remaining), first, last, edge[1], edge[3], edge[4], edge[5])

@@ -1,0 +1,167 @@
+"""Moment matching: mini-buckets of a variable agree on what each of its values is worth before they are eliminated.
+
+Max-marginal matching (Ihler, Flerova, Dechter and Otten, "Join-graph based cost-shifting schemes", UAI 2012, MBE-MM):
+each mini-bucket k is shifted by s_k(x) = mean over j of m_j(x) − m_k(x), m_k being its maximum over the separator.
+The shifts add up to zero, so the sum of all stays what it was, and Σ_k max s_k + g_k can only get tighter.
+
+Shifts are part of sums, so more than the problem's own entries has to fit the numbers. What is *live* at any time, Σ
+over tables not yet joined of the largest finite |entry|, bounds every sum there can be; it is followed from bucket to
+bucket, and where a variable's shifts would take it beyond half of −∞'s sentinel, they are left out: the bound is
+looser, never wrong. :func:`with_headroom` takes the wider integers where that is likely.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+
+from dmcmc.inference import max_marginals
+from dmcmc.inference.arithmetic import ADDENDS, Arithmetic, Table
+from dmcmc.inference.elimination import Elimination, run_on_cpu
+from dmcmc.inference.flat import FlatTables, flatten
+from dmcmc.inference.join_cpu import place_inputs, split_bucket
+from dmcmc.inference.plan import Plan
+from dmcmc.inference.semirings import MAX_PLUS
+from dmcmc.inference.tables import Array
+from dmcmc.inference.threads import run_parallel
+
+HEADROOM = 8  # how much more than the problem's own entries the numbers should hold
+_LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
+
+
+@dataclass(frozen=True)
+class Matched:
+    """A finished elimination with moment matching.
+
+    Attributes
+    ----------
+    elimination : Elimination
+    bounds : (tables,) int64 or float64
+        Largest finite |entry| of every table.
+    live : int or float
+        The most that was live at any time.
+    shifts, skipped : int
+        Shift tables that were made, and those that the numbers had no room for.
+    margin : float
+        What must be added to the sum of the remaining tables, so that it is not below the exact sum; 0 for integers.
+    """
+
+    elimination: Elimination
+    bounds: Array
+    live: int | float
+    shifts: int
+    skipped: int
+    margin: float
+
+
+def with_headroom(arithmetic: Arithmetic) -> Arithmetic:
+    """Return an arithmetic with room for shifts: int64 in place of an int32 that is nearly full."""
+    if arithmetic.dtype == np.int32 and arithmetic.total * HEADROOM > room_of(arithmetic):
+        dtype = np.dtype(np.int64)
+        return Arithmetic(dtype, int(np.iinfo(dtype).min) // ADDENDS, arithmetic.total)
+    return arithmetic
+
+
+def room_of(arithmetic: Arithmetic) -> int | float:
+    """Return the most that may be live: a sum with a sentinel in it must stay below the threshold."""
+    return -(int(arithmetic.lowest) // 2) - 1 if arithmetic.exact else float("inf")
+
+
+def eliminate_matched(
+    tables: Sequence[Table] | FlatTables,
+    plan: Plan,
+    arithmetic: Arithmetic,
+    threads: int = 1,
+    room: int | float | None = None,
+) -> Matched:
+    """Carry out a mini-bucket plan with moment matching.
+
+    Parameters
+    ----------
+    tables
+        Encoded tables: the inputs of the plan without those of its shifts.
+    plan
+        Made with ``shifts``.
+    threads
+        How many threads the large mini-buckets are spread over. The result does not depend on it.
+    room
+        The most that may be live; :func:`room_of` the arithmetic if None.
+    """
+    flat = tables if isinstance(tables, FlatTables) else flatten(*_columns(tables), arithmetic.dtype)
+    program = plan.program
+    lowest = arithmetic.dtype.type(arithmetic.lowest)
+    number = np.int64 if arithmetic.exact else np.float64
+    limit = number(min(room_of(arithmetic), np.inf if room is None else room))
+    done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic)
+    place_inputs(program, done.arena, *flat, lowest)
+    given = plan.tables - plan.buckets
+    if given > flat.count:
+        done.arena[program.at[flat.count] : program.at[given - 1] + plan.sizes[given - 1]] = 0
+    bounds = np.zeros(plan.tables, dtype=number)
+    state = np.zeros(4, dtype=number)
+    max_marginals.measure_inputs(program, done.arena, bounds, state, lowest)
+    ready = 0
+    for first, last in _large_variables(plan):
+        max_marginals.run_matched(program, done.arena, bounds, state, ready, first, limit, lowest)
+        if first < last:
+            _run_large(done, bounds, state, first, last, limit, threads)
+        ready = last
+    live, shifts, skipped = state[1].item(), int(state[2]), int(state[3])
+    margin = 0.0 if arithmetic.exact else 4 * max(1, flat.count + shifts) * 2.0**-53 * float(live)
+    return Matched(done, bounds, live, shifts, skipped, margin)
+
+
+def _columns(tables: Sequence[Table]) -> tuple[list[tuple[int, ...]], list[Array]]:
+    return [t.scope for t in tables], [t.values for t in tables]
+
+
+def _large_variables(plan: Plan) -> list[tuple[int, int]]:
+    """Return the ranges of mini-buckets of the variables that have a large one, and an empty range at the end."""
+    variable = plan.program.variable
+    ranges: list[tuple[int, int]] = []
+    for b in np.flatnonzero(plan.program.cells > _LARGE).tolist():
+        if ranges and b < ranges[-1][1]:
+            continue
+        first, last = b, b + 1
+        while first > 0 and variable[first - 1] == variable[b]:
+            first -= 1
+        while last < plan.buckets and variable[last] == variable[b]:
+            last += 1
+        ranges.append((first, last))
+    return [*ranges, (plan.buckets, plan.buckets)]
+
+
+def _run_large(
+    done: Elimination, bounds: Array, state: Array, first: int, last: int, limit: int | float, threads: int
+) -> None:
+    """Match and eliminate one variable, each mini-bucket on all threads."""
+    program, lowest = done.plan.program, done.arithmetic.dtype.type(done.arithmetic.lowest)
+    if last - first > 1:
+        marginals = np.stack([_marginal(done, b, threads) for b in range(first, last)])
+        max_marginals.set_shifts(program, done.arena, state, first, last, marginals, limit, lowest)
+    run_on_cpu(done, first, last, MAX_PLUS, threads)
+    max_marginals.settle(program, done.arena, bounds, state, first, last, lowest)
+
+
+def _marginal(done: Elimination, b: int, threads: int) -> Array:
+    """Return a large mini-bucket's max-marginal."""
+    plan = done.plan
+    parts = split_bucket(plan.program, b)
+    width, x_size = parts[1], parts[2]
+    rows = int(plan.program.cells[b]) // (x_size * width)
+    pieces = min(rows, 4 * threads) if threads > 1 else 1
+    cuts = [rows * i // pieces for i in range(pieces + 1)]
+    lowest = done.arithmetic.dtype.type(done.arithmetic.lowest)
+    blocks = np.full((pieces, x_size, width), lowest, dtype=done.arithmetic.dtype)
+    kernel = cast(Callable[..., None], max_marginals.raise_block)
+    tasks = [
+        partial(kernel, done.arena, block, *parts, lowest, begin, end)
+        for block, (begin, end) in zip(blocks, pairwise(cuts), strict=True)
+    ]
+    run_parallel(tasks, threads)
+    best: Array = blocks.max(axis=(0, 2))
+    return best
+

@@ -1,0 +1,134 @@
+"""Exact or with mini-buckets: eliminate as well as the memory allows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.content_partition import eliminate_by_content
+from dmcmc.inference.elimination import Elimination, eliminate
+from dmcmc.inference.minibuckets import check_z, least_z, plan_mini_buckets, plan_within
+from dmcmc.inference.moment_matching import eliminate_matched
+from dmcmc.inference.plan import Ints, Plan, check_memory, plan_elimination
+
+REMEDY = "give the agents fewer interface variables or smaller domains, or raise budget.memory"
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """How much an elimination may give up.
+
+    Attributes
+    ----------
+    method
+        ``exact``; ``mini-bucket``; ``auto``: exact where the tables fit the memory, else mini-buckets.
+    z
+        The most variables a mini-bucket's message has; None takes the largest z that fits the memory.
+    partition
+        ``scope`` (first fit by size) or ``content`` (greedy by gain).
+    moment_matching
+        Whether mini-buckets of a variable are evened out before they are eliminated.
+    """
+
+    method: Literal["auto", "exact", "mini-bucket"] = "exact"
+    z: int | None = None
+    partition: Literal["scope", "content"] = "scope"
+    moment_matching: bool = True
+
+
+EXACT = Relaxation()
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A finished elimination that may be relaxed.
+
+    Attributes
+    ----------
+    elimination : Elimination
+    z : int or None
+        The limit that it was run with; None if it is exact.
+    margin : float
+        What the sum of its remaining tables may be too low by, through rounding that :meth:`Arithmetic.outward` does
+        not know of; 0 for integers.
+    """
+
+    elimination: Elimination
+    z: int | None
+    margin: float
+
+
+def eliminate_within(
+    tables: Sequence[Table],
+    domains: Ints,
+    order: Sequence[int],
+    keep: Sequence[int],
+    arithmetic: Arithmetic,
+    relaxation: Relaxation = EXACT,
+    memory: int | None = None,
+    threads: int = 1,
+    room: int | float | None = None,
+    what: str = "",
+) -> Relaxed:
+    """Eliminate ``order`` from the sum of ``tables``, or bound the result from above.
+
+    Parameters
+    ----------
+    memory
+        Bytes of tables; None for no limit.
+    room
+        As in :func:`dmcmc.inference.moment_matching.eliminate_matched`.
+    what
+        Names the elimination in errors.
+
+    Raises
+    ------
+    ResourceError
+        If the tables do not fit the memory, or z is less than a table needs.
+    """
+    scopes = [t.scope for t in tables]
+    entries = None if memory is None else memory // arithmetic.dtype.itemsize
+    plan = plan_elimination(scopes, domains, order, keep)
+    if relaxation.method == "exact" and memory is not None:
+        check_memory(plan, arithmetic, memory, what, REMEDY)
+    if relaxation.method != "mini-bucket" and (entries is None or plan.entries <= entries):
+        return Relaxed(eliminate(tables, plan, arithmetic, threads), None, 0.0)
+    z, relaxed = _plan(scopes, domains, order, keep, relaxation, plan, entries, what)
+    if relaxed is plan:
+        return Relaxed(eliminate(tables, plan, arithmetic, threads), None, 0.0)
+    if memory is not None:
+        check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
+    if relaxation.partition == "content":
+        found = eliminate_by_content(
+            tables, domains, order, keep, z, arithmetic, relaxation.moment_matching, threads, entries, room
+        )
+    elif relaxation.moment_matching:
+        found = eliminate_matched(tables, relaxed, arithmetic, threads, room)
+    else:
+        return Relaxed(eliminate(tables, relaxed, arithmetic, threads), z, 0.0)
+    return Relaxed(found.elimination, z, found.margin)
+
+
+def _plan(
+    scopes: Sequence[Sequence[int]],
+    domains: Ints,
+    order: Sequence[int],
+    keep: Sequence[int],
+    relaxation: Relaxation,
+    exact: Plan,
+    entries: int | None,
+    what: str,
+) -> tuple[int, Plan]:
+    """Return z and the scope-based plan for it; the exact plan itself where nothing is split."""
+    if relaxation.z is not None:
+        check_z(relaxation.z, scopes, order, what)
+    least = least_z(scopes, order)
+    if entries is None or exact.entries <= entries:
+        enough = max(least, exact.width)
+        if relaxation.z is None or relaxation.z >= enough:
+            return enough, exact
+    shifts = relaxation.moment_matching
+    if relaxation.z is not None:
+        return relaxation.z, plan_mini_buckets(scopes, domains, order, keep, relaxation.z, shifts)
+    assert entries is not None
+    return plan_within(scopes, domains, order, keep, entries, shifts)

@@ -1,0 +1,47 @@
+"""What elimination adds up and maximises over: the same code for all three."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+MAXIMUM, LOG_SUM = 0, 1  # how a bucket's values of its variable are put together
+
+
+@dataclass(frozen=True)
+class Semiring:
+    """A pair of operations; ⊗ is always +.
+
+    Attributes
+    ----------
+    name : str
+    operation : int
+        MAXIMUM, or LOG_SUM: log Σ exp.
+    sign : int
+        −1 where tables are negated on the way in and results on the way out: min is −max of the negated.
+    """
+
+    name: str
+    operation: int
+    sign: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether integers stay integers."""
+        return self.operation == MAXIMUM
+
+
+MAX_PLUS = Semiring("max-plus", MAXIMUM, 1)
+MIN_PLUS = Semiring("min-plus", MAXIMUM, -1)
+LOG_SUM_EXP = Semiring("log-sum-exp", LOG_SUM, 1)
+
+SEMIRINGS = {s.name: s for s in (MAX_PLUS, MIN_PLUS, LOG_SUM_EXP)}
+
+
+def log_sum_exp(values: np.ndarray) -> float:
+    """Return log Σ exp of a vector without overflow; −inf for none.
+
+    >>> round(log_sum_exp(np.array([1000.0, 1000.0])), 6)
+    1000.693147
+    """
+    top = float(values.max(initial=-np.inf))
+    return top if np.isinf(top) else top + float(np.log(np.exp(values - top).sum()))
