@@ -280,11 +280,9 @@ def _check_problem(problem: Mapping[str, Any], document: Document) -> None:
 
 
 def _check_combine(combine: Combine, document: Document) -> None:
-    section = document.data.get("combine") or {}
-    for name in ("z", "partition", "moment_matching"):
-        if combine.method == "exact" and name in section:
-            place = document.at(("combine", name))
-            raise ConfigError(f"{place}: says how to split buckets, which combine.method: exact does not; give one of the two")
+    for name in ("z", "partition", "moment_matching") if combine.method == "exact" else ():
+        if getattr(combine, name) != getattr(Combine(), name):
+            raise ConfigError(f"{document.at(('combine', name))}: combine.method: exact splits nothing; leave it out")
 
 
 def _check_local(local: Local, document: Document) -> None:

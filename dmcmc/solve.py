@@ -9,16 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmcmc.config import Combine, Config, Cooling, Local
+from dmcmc.combination import arithmetic_for, relaxation_of, shift_rooms
+from dmcmc.config import Config, Cooling, Local
 from dmcmc.inference.agents import Division, LocalProblem, divide
-from dmcmc.inference.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.dpop import UtilMessage, UtilStep, util_step
 from dmcmc.inference.errors import DmcmcError
-from dmcmc.inference.moment_matching import room_of, with_headroom
 from dmcmc.inference.problem import Problem
 from dmcmc.inference.pseudotree import PseudoTree, build_pseudotree
-from dmcmc.inference.relaxation import Relaxation
-from dmcmc.inference.tables import magnitude
 from dmcmc.inference.threads import cores
 from dmcmc.mpi.phases import Post, Sent, util_phase, value_phase
 from dmcmc.mpi.placement import place_agents
@@ -108,9 +106,7 @@ def _prepare(problem: Problem, config: Config, world: World) -> Task:
     The costly part, planning each agent's elimination, is shared out among the ranks.
     """
     division = divide(problem)
-    arithmetic = choose_arithmetic(problem.factors)
-    if config.combine.method == "mini-bucket" and config.combine.moment_matching:
-        arithmetic = with_headroom(arithmetic)
+    arithmetic = arithmetic_for(problem, config.combine)
     surveyed: list[tuple[str, float]] = []
     failure: DmcmcError | None = None
     try:
@@ -183,7 +179,7 @@ def _local_tables(task: Task, mine: Sequence[int], progress: Progress) -> dict[i
 def _util_work(task: Task, tables: Mapping[int, SampledTable]) -> Callable[[int, list[UtilMessage]], UtilStep]:
     """Return the UTIL step of an agent as a function of its children's messages."""
     relaxation = relaxation_of(task.config.combine)
-    rooms = _rooms(task)
+    rooms = shift_rooms(task.division, task.tree, task.arithmetic)
 
     def work(agent: int, messages: list[UtilMessage]) -> UtilStep:
         crossing = [task.arithmetic.encode(task.division.crossing[i]) for i in task.tree.placed[agent]]
@@ -202,28 +198,6 @@ def _util_work(task: Task, tables: Mapping[int, SampledTable]) -> Callable[[int,
         )
 
     return work
-
-
-def relaxation_of(combine: Combine) -> Relaxation:
-    """Return what the configuration allows an agent's UTIL step to give up."""
-    z = combine.z if isinstance(combine.z, int) else None
-    return Relaxation(combine.method, z, combine.partition, combine.moment_matching)
-
-
-def _rooms(task: Task) -> list[int | float]:
-    """Return what moment matching may make of the entries below each agent: a fixed multiple of what they are.
-
-    A parent joins its children's tables with its own, so the shares add up to no more than the numbers hold.
-    """
-    share = [0 if task.arithmetic.exact else 0.0] * task.problem.n_agents
-    for local in task.division.locals:
-        share[local.agent] += sum(magnitude(f.table) for f in local.factors)
-    for agent, parent in ((a, task.tree.parent[a]) for a in task.tree.bottom_up):
-        share[agent] += sum(magnitude(task.division.crossing[i].table) for i in task.tree.placed[agent])
-        if parent >= 0:
-            share[parent] += share[agent]
-    room = room_of(task.arithmetic)
-    return [s * (int(room) // max(1, int(task.arithmetic.total))) if task.arithmetic.exact else room for s in share]
 
 
 def _metrics(

@@ -9,8 +9,8 @@ from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
-_BUCKET = 1 << 19  # joined cells from which a bucket is worth a launch
-_WORTH = 1 << 23  # joined cells of all such buckets together that are worth the copies there and back
+_BUCKET = 1 << 18  # joined cells from which a bucket is worth a launch
+_WORTH = 1 << 20  # joined cells of all such buckets together that are worth the copies there and back
 
 
 @dataclass(frozen=True)

@@ -52,10 +52,11 @@ class Device:
     """
 
     def __init__(self, limit: int | None = None) -> None:
-        from numba import cuda
+        from numba import config, cuda
 
+        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small buckets make small grids
         self._cuda = cuda
-        self._buffers: dict[str, Any] = {}
+        self._buffers: dict[tuple[str, np.dtype[Any]], Any] = {}
         self._pinned: dict[str, NDArray[np.uint8]] = {}
         self.streams = [cuda.stream(), cuda.stream()]
         self._limit = limit
@@ -72,14 +73,14 @@ class Device:
         return int(0.95 * (free + sum(b.nbytes for b in self._buffers.values())))
 
     def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
-        """Return device memory for at least so many entries, contents undefined; one buffer a name."""
-        need = max(1, entries) * dtype.itemsize
-        held = self._buffers.get(name)
-        if held is None or held.nbytes < need:
-            self._buffers.pop(name, None)
+        """Return device memory for at least so many entries, contents undefined; one buffer a name and dtype."""
+        held = self._buffers.get((name, dtype))
+        if held is None or held.size < entries:
+            self._buffers.pop((name, dtype), None)
             del held
-            self._buffers[name] = held = self._cuda.device_array(need + need // 8, np.uint8)
-        return held[:need].view(dtype)
+            held = self._cuda.device_array(max(1, entries + entries // 8), dtype)
+            self._buffers[name, dtype] = held
+        return held
 
     def pinned(self, name: str, entries: int, dtype: np.dtype[Any]) -> Array:
         """Return host memory that the GPU copies from and to at full speed, while it computes."""

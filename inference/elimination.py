@@ -20,7 +20,8 @@ from dmcmc.inference.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.tables import Array
 from dmcmc.inference.threads import run_parallel
 
-_LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
+_LARGE = 1 << 20  # joined cells of a bucket that is worth several threads
+_TASK = 1 << 18  # joined cells of a thread's task, at least: starting one costs some 50 microseconds
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ def _tasks(work: Elimination, b: int, semiring: Semiring, threads: int) -> list[
     out = work.table(plan.output(b)).values.reshape(-1, parts[1])
     rows = out.shape[0]
     kernel = partial(cast(Callable[..., None], join), work.arena, out, *parts, lowest, semiring.operation)
-    pieces = min(rows, 4 * threads) if threads > 1 else 1
+    pieces = min(rows, 4 * threads, int(plan.program.cells[b]) // _TASK)
     bounds = [rows * i // pieces for i in range(pieces + 1)]
     return [partial(kernel, begin, end) for begin, end in pairwise(bounds)]
 

@@ -11,12 +11,14 @@ from dmcmc.inference.elimination import Elimination, run_on_cpu
 from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.hybrid import Hybrid
 from dmcmc.inference.join_cpu import choose_values, place_inputs, split_bucket
-from dmcmc.inference.join_cuda import HEADER, THREADS, choose_kernel, join_kernel
+from dmcmc.inference.join_cuda import GROUPS, HEADER, LANES, choose_kernel, join_kernel, prepare
 from dmcmc.inference.plan import Program
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.tables import Array
 
-_WIDTHS = (32, 1 << 14)  # assignments of l that suit the kernel
+_WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
+_LARGE = 1 << 22  # cells of a message that keep the GPU busy in large tiles
+_BLOCKS = 132 * 8  # of a launch, at least, before a block takes several tiles
 _BEST_WIDTH = 10.0  # log2 of the width that suits it best
 
 
@@ -46,11 +48,31 @@ def choose_low(program, b):
             if 0 < inside < program.scope_start[t + 1] - program.scope_start[t] - 1:
                 both += 1
         narrow = max(0.0, np.log2(_WIDTHS[0]) - np.log2(width))
-        few = max(0.0, 6.0 - np.log2(rows / width))
-        cost = 4.0 * both + 2.0 * narrow + 0.5 * abs(np.log2(width) - _BEST_WIDTH) + 0.25 * few
+        few = max(0.0, 7.0 - np.log2(rows / width))
+        cost = 4.0 * both + 2.0 * narrow + few + 0.5 * abs(np.log2(width) - _BEST_WIDTH)
         if cost < best_cost:
             best, best_cost = low, cost
     return best
+
+
+@njit(cache=True, nogil=True)
+def merge_axes(high, strides):
+    """Take neighbouring variables of h together where every table steps through both with one stride."""
+    k = high.size
+    size, step = high.copy(), strides.copy()
+    kept = 0
+    for j in range(k):
+        same = kept > 0
+        for t in range(step.shape[0]):
+            same = same and step[t, kept] == strides[t, 1 + j] * high[j]
+        if same:
+            size[kept - 1] *= high[j]
+        else:
+            kept += 1
+            size[kept - 1] = high[j]
+        for t in range(step.shape[0]):
+            step[t, kept] = strides[t, 1 + j]
+    return size[:kept], step[:, : 1 + kept]
 
 
 @njit(cache=True, nogil=True)
@@ -73,6 +95,7 @@ def describe(program, first, last, device_begin):
     for b in range(first, last):
         where[b - first] = at
         high, width, x_size, level, is_row, table_at, strides, offsets, _ = split_bucket(program, b)
+        high, strides = merge_axes(high, strides)
         k = high.size
         output = program.at.size - program.variable.size + b
         rows = 1
@@ -93,7 +116,7 @@ def describe(program, first, last, device_begin):
                 meta[record + 2] = low_at
                 meta[record + 3 : record + 3 + k] = strides[t, 1:]
                 record += 3 + k
-                if is_row[t]:
+                if kind > 0:
                     for i in range(width):
                         lows[low_at + i] = np.int32(offsets[t, i])
                     low_at += width
@@ -117,11 +140,10 @@ class GpuElimination(Elimination):
         parts = [program.domains, program.scope_start, program.scope, program.at, program.variable]
         parts += [program.input_start, program.inputs]
         sizes = np.array([*(p.size for p in parts), -h.device_begin], dtype=np.int64)
-        words = self.device.upload("words", np.concatenate([*parts, sizes]))
+        words = self.device.upload("words", np.concatenate([sizes, *parts]))
         on_device = self.device.upload("values", values)
         scores = self.device.buffer("scores", int(program.domains.max(initial=1)), self.arithmetic.dtype)
-        at = words.size - sizes.size
-        choose_kernel[1, 64](self.device_arena, words, words[at:], h.first, h.last, on_device, lowest, scores)
+        choose_kernel[1, 64](self.device_arena, words, h.first, h.last, on_device, lowest, scores)
         on_device[: values.size].copy_to_host(values)
         choose_values(program, self.arena, values, lowest, 0, h.first)
 
@@ -174,11 +196,13 @@ def run_on_gpu(
     meta_there, lows_there = device.upload("meta", meta), device.upload("lows", lows)
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     for at in where[:-1].tolist():
-        launch(on_device, meta, at, meta_there, lows_there, on_device, int(meta[at + 4]), 0, int(meta[at + 3]), lowest,
-               semiring.operation)  # fmt: skip
+        message = int(meta[at + 4])
+        join_rows(device, on_device, meta, at, meta_there, lows_there, on_device, message, 0, int(meta[at + 3]), lowest,
+                  semiring.operation)  # fmt: skip
 
 
-def launch(
+def join_rows(
+    device: Device,
     arena: Any,
     meta: Array,
     at: int,
@@ -187,16 +211,30 @@ def launch(
     out: Any,
     out_at: int,
     first_row: int,
-    end_row: int,
+    rows: int,
     lowest: Any,
     operation: int,
     stream: Any = 0,
 ) -> None:
-    """Launch the join of rows ``first_row`` to ``end_row`` of one bucket."""
-    width, both = int(meta[at + 2]), int(meta[at + 7])
-    kernel, th, tl = join_kernel(np.dtype(type(lowest)), min(both, 3), operation)
-    grid = (-(-(end_row - first_row) // th), -(-width // tl))
-    kernel[grid, THREADS, stream](arena, meta_there, lows_there, at, out, out_at, first_row, end_row, lowest)
+    """Join ``rows`` rows of one bucket from ``first_row`` on and write them to ``out`` from ``out_at`` on.
+
+    ``at`` is where the bucket's description starts in ``meta``.
+    """
+    x_size, width, both = int(meta[at]), int(meta[at + 2]), int(meta[at + 7])
+    dtype = np.dtype(type(lowest))
+    s = device.buffer("S", x_size * rows, dtype)
+    b = device.buffer("B", x_size * width, dtype)
+    start = device.buffer("start", both * rows, np.dtype(np.int64))
+    work = max(x_size * rows, x_size * width, both * rows)
+    prepare[min(-(-work // 256), 4096), 256, stream](
+        arena, meta_there, lows_there, at, first_row, rows, s, b, start, lowest
+    )
+    kernel = join_kernel(dtype, min(both, 3), operation, rows * width >= _LARGE)
+    across, down = -(-width // kernel.tl), -(-rows // kernel.th)
+    tiles = max(1, min(across, down * across // _BLOCKS))  # side by side in one block, if blocks are plenty
+    kernel.launch[(down, -(-across // tiles)), (LANES, GROUPS), stream](
+        arena, meta_there, lows_there, at, s, b, start, out, out_at, rows, tiles, lowest
+    )
 
 
 def synchronize() -> None:

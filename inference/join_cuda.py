@@ -1,16 +1,16 @@
 """Join the tables of a bucket and eliminate its variable, on an NVIDIA GPU, without writing the joined table.
 
-The picture. The separator is split into leading variables h and trailing variables l, as on the CPU. A block owns a
-tile of the message, TH assignments of h times TL of l; its 256 threads are 8 groups of 32, neighbours in a group have
-neighbouring l, and every thread keeps TH/8 × TL/32 cells in registers::
+The picture. The separator is split into leading variables h and trailing variables l, as on the CPU. Two launches::
 
-    for a slice of the values x:
-        S[x, h] = Σ tables that vary with h only      into shared memory, once a block
-        B[x, l] = Σ tables that vary with l only      into shared memory, once a block
-        cell[h, l] = max(cell[h, l], S[x, h] + B[x, l] + Σ tables that vary with both, read from memory)
+    prepare:  S[x, h] = Σ tables that vary with h only        rows × |x| numbers
+              B[x, l] = Σ tables that vary with l only        width × |x| numbers
+              start[t, h]: where the row of h begins in each table that varies with both
+    join:     cell[h, l] = max over x of S[x, h] + B[x, l] + Σ tables that vary with both, read from memory
 
-Without tables of the last kind this is a max-plus matrix product, bound by instructions; with one it is bound by the
-bytes of that table. Assignments of h are decoded once a block; offsets of l come from a list.
+A block of 256 threads joins a tile of the message, TH assignments of h times TL of l, for a few tiles side by side. Its
+threads are 8 groups of 32; neighbours in a group have neighbouring l; every thread keeps TH/8 × TL/32 cells in
+registers while slices of S and B pass through shared memory. Without tables that vary with both this is a max-plus
+matrix product, bound by instructions; with one it is bound by the bytes of that table.
 
 A bucket is described by words of ``meta`` (int64), so that one upload serves a whole elimination:
 
@@ -20,194 +20,195 @@ A bucket is described by words of ``meta`` (int64), so that one upload serves a 
 """
 
 import math
-from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda
+from numba import config, cuda
 
-from dmcmc.inference.semirings import LOG_SUM, MAXIMUM
+from dmcmc.inference.semirings import LOG_SUM
 
 HEADER = 8
-THREADS = (32, 8)
-BOTH_MOST = 12  # tables that vary with h and l whose places the general kernel holds
-_BATCH = 16  # tables decoded at a time
+LANES, GROUPS = 32, 8
+BOTH_MOST = 8  # tables that vary with h and l; more are refused, and the planner keeps the bucket on the CPU
+
+
+class JoinKernel(NamedTuple):
+    """A compiled join and the tile that a block makes of it."""
+
+    launch: Any
+    th: int
+    tl: int
 
 
 @lru_cache
-def join_kernel(dtype: np.dtype[Any], both: int, operation: int) -> tuple[Any, int, int]:
-    """Return the kernel for a number type and a number of tables that vary with h and l, and its tile (TH, TL)."""
-    wide = dtype.itemsize == 8
-    rh, rl = (4, 4) if both or wide or operation == LOG_SUM else (8, 4)
-    return _build(dtype.type, both, operation, rh, rl, 16), 8 * rh, 32 * rl
+def join_kernel(dtype: np.dtype[Any], both: int, operation: int, large: bool) -> JoinKernel:
+    """Return the kernel for a number type, a number of tables that vary with both (3: any), and a size of message."""
+    heavy = both > 0 or dtype.itemsize == 8 or operation == LOG_SUM
+    rh, rl = (4, 4) if heavy else ((8, 8) if large else (4, 4))
+    return JoinKernel(_build(dtype.type, both, operation, rh, rl), GROUPS * rh, LANES * rl)
 
 
-def _build(number: Any, both: int, operation: int, rh: int, rl: int, slice_x: int) -> Callable[..., None]:
-    """Compile the kernel with its sizes as constants, so that loops unroll and cells stay in registers."""
-    th, tl = 8 * rh, 32 * rl
-    cells = rh * rl
-    tables_both = {0: 1, 1: 1, 2: 2}.get(both, BOTH_MOST)
-    general = both > 2
-    log_sum = operation == LOG_SUM
-    lanes, groups = THREADS
-    assert operation in (MAXIMUM, LOG_SUM)
+def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
+    """Compile the join with its sizes as constants, so that loops unroll and cells stay in registers."""
+    th, tl = GROUPS * rh, LANES * rl
+    slice_x = 32 if np.dtype(number).itemsize == 4 else 16
+    slice_h, slice_l, cells = slice_x * th, slice_x * tl, rh * rl
+    log_sum, general = operation == LOG_SUM, both > 2
+    tables = BOTH_MOST if general else max(both, 1)
+    places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
 
-    @cuda.jit
-    def join(arena, meta, lows, where, out, out_at, first_row, end_row, lowest):  # type: ignore[no-untyped-def]
-        shared_h = cuda.shared.array((slice_x, th), number)
-        shared_l = cuda.shared.array((slice_x, tl), number)
-        start = cuda.shared.array((_BATCH, th), np.int64)
-        place = cuda.local.array(tables_both * rl, np.int32)
+    @cuda.jit(**({} if config.ENABLE_CUDASIM else {"max_registers": 128}))  # two blocks a multiprocessor
+    def join(arena, meta, lows, where, s, b, start, out, out_at, rows, tiles, lowest):  # type: ignore[no-untyped-def]
+        shared_h = cuda.shared.array(slice_h, number)
+        shared_l = cuda.shared.array(slice_l, number)
+        shared_start = cuda.shared.array(starts, np.int64)
+        place = cuda.local.array(places, np.int32)
         cell = cuda.local.array(cells, number)
-        mass = cuda.local.array(cells if log_sum else 1, number)
+        mass = cuda.local.array(masses, number)
         base = cuda.local.array(rl, number)
-        tx, ty = cuda.threadIdx.x, cuda.threadIdx.y
-        tid = ty * lanes + tx
-        x_size, k, width = np.int32(meta[where]), np.int32(meta[where + 1]), np.int32(meta[where + 2])
-        ns, nb, nv = np.int32(meta[where + 5]), np.int32(meta[where + 6]), np.int32(meta[where + 7])
-        tables = where + HEADER + k
-        record = 3 + k
-        row = first_row + np.int64(cuda.blockIdx.x) * th
-        left = np.int32(cuda.blockIdx.y) * np.int32(tl)
-        for i in range(cells):
-            cell[i] = lowest
-            if log_sum:
-                mass[i] = 0
-        for v in range(tables_both):  # this thread's places in the tables that vary with both
-            for j in range(rl):
-                place[v * rl + j] = 0
-                if v < nv:
-                    l = min(left + np.int32(tx + lanes * j), width - np.int32(1))
-                    low = meta[tables + (ns + nb + v) * record + 2]
-                    place[v * rl + j] = lows[low + l]
-        for x0 in range(0, x_size, slice_x):
-            here = min(np.int32(slice_x), np.int32(x_size - x0))
-            for i in range(tid, slice_x * th, lanes * groups):
-                shared_h[i // th, i % th] = 0
-            cuda.syncthreads()
-            for batch in range(0, ns, _BATCH):
-                count = min(_BATCH, ns - batch)
-                for i in range(tid, count * th, lanes * groups):
-                    t, r = i // th, min(row + i % th, end_row - 1)
-                    at = tables + (batch + t) * record
-                    offset = meta[at] + x0 * meta[at + 1]
-                    for j in range(k - 1, -1, -1):
-                        size = meta[where + HEADER + j]
-                        offset += (r % size) * meta[at + 3 + j]
-                        r //= size
-                    start[t, i % th] = offset
-                cuda.syncthreads()
-                for i in range(tid, here * th, lanes * groups):
-                    x, r = i // th, i % th
-                    total = shared_h[x, r]
-                    for t in range(count):
-                        stride = meta[tables + (batch + t) * record + 1]
-                        total = max(number(total + arena[start[t, r] + x * stride]), lowest)
-                    shared_h[x, r] = total
-                cuda.syncthreads()
-            for i in range(tid, here * tl, lanes * groups):
-                x, l = i // tl, min(left + np.int32(i % tl), width - np.int32(1))
-                total = number(0)
-                for t in range(nb):
-                    at = tables + (ns + t) * record
-                    entry = arena[meta[at] + lows[meta[at + 2] + l] + (x0 + x) * meta[at + 1]]
-                    total = max(number(total + entry), lowest)
-                shared_l[x, i % tl] = total
-            for i in range(tid, min(nv, tables_both) * th, lanes * groups):
-                t, r = i // th, min(row + i % th, end_row - 1)
-                at = tables + (ns + nb + t) * record
-                offset = meta[at] + x0 * meta[at + 1]
-                for j in range(k - 1, -1, -1):
-                    size = meta[where + HEADER + j]
-                    offset += (r % size) * meta[at + 3 + j]
-                    r //= size
-                start[t, i % th] = offset
-            cuda.syncthreads()
-            for x in range(here):
+        tx, ty = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
+        tid = ty * np.int32(LANES) + tx
+        x_size, width = np.int32(meta[where]), np.int32(meta[where + 2])
+        record = 3 + meta[where + 1]
+        first_both = where + HEADER + meta[where + 1] + (meta[where + 5] + meta[where + 6]) * record
+        nv = np.int32(meta[where + 7]) if general else np.int32(both)
+        row = np.int64(cuda.blockIdx.x) * th
+        stride_0 = meta[first_both + 1] if both >= 1 else 0
+        stride_1 = meta[first_both + record + 1] if both == 2 else 0
+        for i in range(tid, nv * th, threads):
+            shared_start[i] = start[(i // th) * rows + min(row + i % th, rows - 1)]
+        for tile in range(tiles):
+            left = np.int32((np.int64(cuda.blockIdx.y) * tiles + tile) * tl)
+            if left >= width:
+                break
+            for i in range(cells):
+                cell[i] = lowest
+                if log_sum:
+                    mass[i] = 0
+            for v in range(nv):  # this thread's places in the tables that vary with both
+                low = meta[first_both + v * record + 2]
                 for j in range(rl):
-                    base[j] = shared_l[x, tx + lanes * j]
-                for i in range(rh):
-                    mine = shared_h[x, ty + groups * i]
+                    place[v * rl + j] = lows[low + min(left + tx + np.int32(LANES * j), width - np.int32(1))]
+            for x0 in range(0, x_size, slice_x):
+                here = min(np.int32(slice_x), np.int32(x_size - x0))
+                cuda.syncthreads()
+                if tile == 0 or x_size > slice_x:
+                    for i in range(tid, here * th, threads):
+                        shared_h[i] = s[np.int64(x0 + i // th) * rows + min(row + i % th, rows - 1)]
+                for i in range(tid, here * tl, threads):
+                    shared_l[i] = b[(x0 + i // tl) * width + min(left + i % tl, width - np.int32(1))]
+                cuda.syncthreads()
+                for x in range(here):
+                    step_0, step_1 = (x0 + x) * stride_0, (x0 + x) * stride_1
+                    at_l, at_h = np.uint64(x * tl + tx), np.uint64(x * th + ty)  # unsigned: no test for wrapping
                     for j in range(rl):
-                        value = number(mine + base[j])
-                        if both == 1:
-                            stride = meta[tables + (ns + nb) * record + 1]
-                            value = number(value + arena[start[0, ty + groups * i] + x * stride + place[j]])
-                        elif both == 2:
-                            stride = meta[tables + (ns + nb) * record + 1]
-                            value = number(value + arena[start[0, ty + groups * i] + x * stride + place[j]])
-                            stride = meta[tables + (ns + nb + 1) * record + 1]
-                            value = number(value + arena[start[1, ty + groups * i] + x * stride + place[rl + j]])
-                        elif general:
-                            for v in range(nv):
-                                at = tables + (ns + nb + v) * record
-                                if v < tables_both:
-                                    offset = start[v, ty + groups * i] + x * meta[at + 1] + place[v * rl + j]
-                                else:  # so many are rare: decoded at every use
-                                    r = min(row + ty + groups * i, end_row - 1)
-                                    l = min(left + np.int32(tx + lanes * j), width - np.int32(1))
-                                    offset = meta[at] + (x0 + x) * meta[at + 1] + lows[meta[at + 2] + l]
-                                    for q in range(k - 1, -1, -1):
-                                        size = meta[where + HEADER + q]
-                                        offset += (r % size) * meta[at + 3 + q]
-                                        r //= size
-                                value = max(number(value + arena[offset]), lowest)
-                        if log_sum:
-                            top = max(cell[i * rl + j], value)
-                            if top > lowest:
-                                mass[i * rl + j] = mass[i * rl + j] * math.exp(cell[i * rl + j] - top) + math.exp(
-                                    value - top
-                                )
-                                cell[i * rl + j] = top
-                        else:
-                            cell[i * rl + j] = max(cell[i * rl + j], value)
-            cuda.syncthreads()
-        for i in range(rh):
-            r = row + ty + groups * i
-            for j in range(rl):
-                l = left + tx + lanes * j
-                if r < end_row and l < width:
-                    result = max(cell[i * rl + j], lowest)
-                    if log_sum and result > lowest:
-                        result += math.log(mass[i * rl + j])
-                    out[out_at + (r - first_row) * width + l] = result
+                        base[j] = shared_l[at_l + np.uint64(LANES * j)]
+                    for i in range(rh):
+                        mine = shared_h[at_h + np.uint64(GROUPS * i)]
+                        for j in range(rl):
+                            value = number(mine + base[j])
+                            if both >= 1 and not general:
+                                at = np.uint64(shared_start[ty + GROUPS * i] + step_0 + place[j])
+                                value = number(value + arena[at])
+                            if both == 2:
+                                at = np.uint64(shared_start[th + ty + GROUPS * i] + step_1 + place[rl + j])
+                                value = number(value + arena[at])
+                            if general:
+                                for v in range(nv):
+                                    at = shared_start[v * th + ty + GROUPS * i] + place[v * rl + j]
+                                    entry = arena[at + (x0 + x) * meta[first_both + v * record + 1]]
+                                    value = max(number(value + entry), lowest)
+                            if log_sum:
+                                top = max(cell[i * rl + j], value)
+                                if top > lowest:
+                                    before, now = math.exp(cell[i * rl + j] - top), math.exp(value - top)
+                                    mass[i * rl + j] = mass[i * rl + j] * before + now
+                                    cell[i * rl + j] = top
+                            else:
+                                cell[i * rl + j] = max(cell[i * rl + j], value)
+            for i in range(rh):
+                r = row + ty + GROUPS * i
+                for j in range(rl):
+                    column = left + tx + np.int32(LANES * j)
+                    if r < rows and column < width:
+                        result = max(cell[i * rl + j], lowest)
+                        if log_sum and result > lowest:
+                            result += math.log(mass[i * rl + j])
+                        out[np.uint64(out_at + r * width + column)] = result
 
     return join
 
 
 @cuda.jit
-def choose_kernel(arena, words, sizes, first, last, values, lowest, scores):  # type: ignore[no-untyped-def]
+def prepare(arena, meta, lows, where, first_row, rows, s, b, start, lowest):  # type: ignore[no-untyped-def]
+    """Fill S (domain of x, rows), B (domain of x, width) and start (tables, rows) for a range of rows; see above."""
+    x_size, k, width = meta[where], np.int32(meta[where + 1]), np.int32(meta[where + 2])
+    ns, nb, nv = np.int32(meta[where + 5]), np.int32(meta[where + 6]), np.int32(meta[where + 7])
+    tables, record = where + HEADER + k, 3 + k
+    number = s.dtype.type
+    for i in range(np.int64(cuda.grid(1)), rows * x_size, cuda.gridsize(1)):
+        total = number(0)
+        for t in range(ns):
+            at = tables + t * record
+            offset = meta[at] + (i // rows) * meta[at + 1]
+            rest = np.uint32(first_row + i % rows)  # rows are below 2^32; 32-bit division is many times faster
+            for j in range(k - 1, -1, -1):
+                size = np.uint32(meta[where + HEADER + j])
+                offset += np.int64(rest % size) * meta[at + 3 + j]
+                rest = np.uint32(rest // size)
+            total = max(number(total + arena[offset]), lowest)
+        s[i] = total
+    for i in range(cuda.grid(1), width * x_size, cuda.gridsize(1)):
+        total = number(0)
+        for t in range(nb):
+            at = tables + (ns + t) * record
+            total = max(number(total + arena[meta[at] + lows[meta[at + 2] + i % width] + (i // width) * meta[at + 1]]), lowest)
+        b[i] = total
+    for i in range(cuda.grid(1), rows * nv, cuda.gridsize(1)):
+        at = tables + (ns + nb + i // rows) * record
+        offset = meta[at]
+        rest = np.uint32(first_row + i % rows)
+        for j in range(k - 1, -1, -1):
+            size = np.uint32(meta[where + HEADER + j])
+            offset += np.int64(rest % size) * meta[at + 3 + j]
+            rest = np.uint32(rest // size)
+        start[i] = offset
+
+
+@cuda.jit
+def choose_kernel(arena, words, first, last, values, lowest, scores):  # type: ignore[no-untyped-def]
     """Set the maximising values of buckets ``last`` - 1 down to ``first``; one block, a thread a value.
 
-    words (int64) holds, one after another, the arrays of a program whose lengths ``sizes`` (8,) gives: domains,
-    scope_start, scope, at, variable, input_start, inputs; sizes[7] is added to every offset. values (variables,) int64;
-    scores (largest domain,) is scratch.
+    words (int64) holds 7 lengths, a number that is added to every offset, and then the arrays of a program that have
+    those lengths: domains, scope_start, scope, at, variable, input_start, inputs. values (variables,) int64; scores
+    (largest domain,) is scratch.
     """
-    d0 = 0
-    starts = sizes[0]
-    scope = starts + sizes[1]
-    ats = scope + sizes[2]
-    variables = ats + sizes[3]
-    input_start = variables + sizes[4]
-    inputs = input_start + sizes[5]
+    domains = 8
+    starts = domains + words[0]
+    scope = starts + words[1]
+    ats = scope + words[2]
+    variables = ats + words[3]
+    input_start = variables + words[4]
+    inputs = input_start + words[5]
+    number = scores.dtype.type
     b = last - 1
     while b >= first:
         v = words[variables + b]
-        size = words[d0 + v]
+        size = words[domains + v]
         end = b
         while end > first and words[variables + end - 1] == v:
             end -= 1
         for x in range(cuda.threadIdx.x, size, cuda.blockDim.x):
-            total = arena[0] - arena[0]
+            total = number(0)
             for i in range(words[input_start + end], words[input_start + b + 1]):
                 t = words[inputs + i]
-                offset, step = words[ats + t] + sizes[7], np.int64(1)
-                for s in range(words[starts + t + 1] - 1, words[starts + t], -1):
-                    u = words[scope + s]
+                offset, step = words[ats + t] + words[7], np.int64(1)
+                for q in range(words[starts + t + 1] - 1, words[starts + t], -1):
+                    u = words[scope + q]
                     offset += values[u] * step
-                    step *= words[d0 + u]
-                total = max(total + arena[offset + x * step], lowest)
+                    step *= words[domains + u]
+                total = max(number(total + arena[offset + x * step]), lowest)
             scores[x] = total
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:

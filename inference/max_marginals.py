@@ -15,6 +15,8 @@ from dmcmc.inference.semirings import MAXIMUM
 
 _MAXIMUM = MAXIMUM
 _GRID = 40  # float shifts are multiples of 2^-40 of what is live, so that up to 2^11 of them add up without rounding
+import os
+_RULE = int(os.environ.get("MMRULE", "0"))
 _MOST = 1 << 11
 
 
@@ -123,6 +125,19 @@ def even_out(marginals, shifts, live, lowest):
     if number(0.5) > 0:  # floats
         grid = math.ldexp(1.0, math.frexp(max(live, 1e-290))[1] - _GRID)
     largest = np.zeros(m, dtype=marginals.dtype)
+    weight = np.zeros(m)
+    for k in range(m):
+        lo_, hi_ = np.inf, -np.inf
+        for x in range(x_size):
+            if not (marginals[k, x] <= lowest or marginals[k, x] < half):
+                lo_ = min(lo_, marginals[k, x])
+                hi_ = max(hi_, marginals[k, x])
+        if hi_ > lo_:
+            weight[k] = 1.0 if _RULE == 4 else (hi_ - lo_ if _RULE == 5 else np.sqrt(hi_ - lo_))
+    heavy = np.argmax(weight)
+    if weight.sum() == 0:
+        weight[0] = 1.0
+    weight /= weight.sum()
     for x in range(x_size):
         hard = False
         total = number(0)
@@ -139,6 +154,40 @@ def even_out(marginals, shifts, live, lowest):
                 rest += shifts[k, x]
             shifts[0, x] = -rest
         else:
+            if _RULE == 1:
+                for k in range(1, m):
+                    shifts[k, x] = -marginals[k, x]
+                shifts[0, x] = number(total - marginals[0, x])
+                for k in range(m):
+                    largest[k] = max(largest[k], abs(shifts[k, x]))
+                continue
+            if _RULE == 2:
+                half_ = (total) // 2
+                mean = half_ // m
+                for k in range(1, m):
+                    shifts[k, x] = number(mean - marginals[k, x])
+                shifts[0, x] = number(total - mean * (m - 1) - marginals[0, x])
+                for k in range(m):
+                    largest[k] = max(largest[k], abs(shifts[k, x]))
+                continue
+            if _RULE >= 4:
+                given_ = total - total
+                for k in range(m):
+                    if k != heavy:
+                        part = number(np.rint(float(total) * weight[k]))
+                        shifts[k, x] = number(part - marginals[k, x])
+                        given_ += part
+                shifts[heavy, x] = number(total - given_ - marginals[heavy, x])
+                for k in range(m):
+                    largest[k] = max(largest[k], abs(shifts[k, x]))
+                continue
+            if _RULE == 3:
+                for k in range(0, m - 1):
+                    shifts[k, x] = -marginals[k, x]
+                shifts[m - 1, x] = number(total - marginals[m - 1, x])
+                for k in range(m):
+                    largest[k] = max(largest[k], abs(shifts[k, x]))
+                continue
             mean = total // m
             more = total - mean * m
             for k in range(m):

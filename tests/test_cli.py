@@ -96,7 +96,7 @@ def test_the_objective_is_the_assignments(capfd: pytest.CaptureFixture[str]) -> 
         (SMALL + "lokal: {}", "run.yaml:2: lokal: unknown key; did you mean 'local'?"),
         (SMALL + "local: {runs: ten}", "run.yaml:2: local.runs: expected a whole number"),
         (SMALL + "local: {method: gibs}", "run.yaml:2: local.method: "),
-        (SMALL + "combine: {method: mini-bucket}", "run.yaml:2: combine.method: 'mini-bucket' is not available"),
+        (SMALL + "combine: {mode: shared}", "run.yaml:2: combine.mode: 'shared' is not available"),
         (SMALL + "device: cuda", "run.yaml:2: device: 'cuda' is not available"),
         (SMALL + "budget: {time: 5}", "run.yaml:2: budget.time: is not available"),
         ("problem: {file: no.npz}", "run.yaml:1: problem.file: no.npz: no such file"),

@@ -144,8 +144,6 @@ def test_a_problem_must_be_described(tmp_path: Path, text: str, expected: str) -
 @pytest.mark.parametrize(
     ("text", "named"),
     [
-        ("combine: {method: mini-bucket}", "combine.method: 'mini-bucket'"),
-        ("combine: {z: 6}", "combine.z"),
         ("combine: {mode: shared}", "combine.mode: 'shared'"),
         ("device: cuda", "device: 'cuda'"),
         ("budget: {time: 60}", "budget.time"),

@@ -1,0 +1,148 @@
+"""Mini-bucket bounds on the instances of GpuBE's Tables 7, 8 and 10, beside the bounds that the paper prints.
+
+    DMCMC_INSTANCES=folder python benchmarks/minibuckets.py [--memory 2GiB] [--output benchmarks/results]
+
+The folder holds ``instances/`` and ``generated/``. The z of each row are the paper's: z_min is the largest arity,
+z_max min(w, 20) limited by memory, z_2 and z_3 a third and two thirds of the way (§8.2), from the tables' own widths.
+Bounds depend on the order: ours is the best of a portfolio, the paper's is that of a depth-first pseudo-tree
+(x_i before x_j iff |N(x_i)| < |N(x_j)|); both are tried. z limits a message's variables, as in the paper's examples.
+"""
+
+import argparse
+import csv
+import os
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dmcmc import Problem, wcsp
+from dmcmc.config import bytes_of
+from dmcmc.inference.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
+from dmcmc.inference.moment_matching import with_headroom
+from dmcmc.inference.orders import best_order, primal_graph, rule_order
+from dmcmc.inference.relaxation import Relaxation, eliminate_within
+
+# file: paper's width, its bounds at z_min, z_2, z_3, z_max
+PAPER = {
+    "coloring_wcsp/GEOM40_2": (5, (22, 22, 22, 22)),
+    "coloring_wcsp/GEOM30a_4": (6, (0, 4, 4, 4)),
+    "coloring/GEOM40_6": (5, (0, 0, 0, 0)),
+    "coloring_wcsp/queen5_5_3": (18, (6, 18, 23, 25)),
+    "coloring_wcsp/myciel5g_4": (20, (0, 0, 0, 0)),
+    "coloring_wcsp/le450_5a_3": (344, (42, 55, 57, 58)),
+    "iscas89/s386": (19, (29, 29, 29, 29)),
+    "iscas89/c499": (42, (111, 111, 111, 111)),
+    "iscas89/s1196": (92, (95, 95, 95, 95)),
+    "spot5/54": (11, (31, 32, 35, 37)),
+    "spot5/503": (12, (7093, 9106, 11111, 11113)),
+    "spot5/404": (19, (76, 106, 112, 114)),
+    "spot5/42b": (19, (58049, 95050, 135050, 155050)),
+    "spot5_from_uai/1502": (5, (28042, 28042, 28042, 28042)),
+    "spot5_from_uai/408": (40, (2100, 3123, 4169, 5185)),
+}
+METHODS = (("scope", False), ("content", False), ("scope", True), ("content", True))
+LARGEST_Z = 20
+
+
+def optima(folder: Path) -> dict[str, int]:
+    """Return the known optima by file."""
+    with open(folder / "instances" / "MANIFEST.csv", newline="") as file:
+        rows = [r for r in csv.DictReader(file) if r["format"] == "wcsp" and r["optimum"]]
+    return {f"{r['family']}/{r['file'].removesuffix('.wcsp')}": int(r["optimum"]) for r in rows}
+
+
+def orders(problem: Problem) -> dict[str, tuple[int, ...]]:
+    """Return our order and the one of the paper's pseudo-tree heuristic."""
+    scopes = [f.scope for f in problem.factors]
+    n = problem.n_variables
+    ours = best_order(scopes, problem.domains, range(n)).variables
+    adjacent = primal_graph(scopes, {v: v for v in range(n)})
+    everyone = np.ones(n, dtype=np.bool_)
+    tree = rule_order(adjacent, problem.domains.astype(np.float64), everyone, "least-connected-first").variables
+    return {"portfolio": ours, "pseudo-tree": tree}
+
+
+def bound(
+    problem: Problem, tables: Sequence[Table], order: Sequence[int], z: int, relaxation: Relaxation, memory: int
+) -> tuple[str, str, float]:
+    """Return bound and decoded assignment's cost in the problem's sense, and milliseconds with planning."""
+    arithmetic = with_headroom(choose_arithmetic(problem.factors))
+    best = float("inf")
+    for _ in range(2):
+        start = time.perf_counter()
+        done = eliminate_within(
+            tables, problem.domains, order, (), arithmetic, relaxation, memory, threads=os.cpu_count() or 1
+        )
+        vector: dict[int, int] = {}
+        done.elimination.maximise(vector)
+        best = min(best, 1e3 * (time.perf_counter() - start))
+        if best > 3e3:
+            break
+    total = done.elimination.total()
+    constants = sum(f.table.item() for f in problem.factors if not f.scope)
+    del constants  # they are tables of the elimination like all others
+    found = problem.evaluate(np.array([vector[v] for v in range(problem.n_variables)], dtype=np.int64))
+    cost = str(found.objective) if not found.violation else f"{found.violation} hard"
+    return ("infeasible" if arithmetic.is_lowest(total) else str(problem.to_own_sense(total)), cost, best)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--memory", type=bytes_of, default=bytes_of("2GiB"))
+    parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--only", default="")
+    options = parser.parse_args()
+    if "DMCMC_INSTANCES" not in os.environ:
+        sys.exit("set DMCMC_INSTANCES to the folder that holds instances/ and generated/")
+    folder = Path(os.environ["DMCMC_INSTANCES"])
+    known = optima(folder)
+    lines = [
+        f"{platform.machine()}, {os.cpu_count()} cores; each cell: bound / cost of the decoded assignment / ms with planning",
+        "paper: GpuBE's bound at this z, with its own pseudo-tree; MM: moment matching",
+        "",
+        f"{'instance':24s} {'optimum':>8s} {'z':>3s} {'paper':>7s} {'order':12s}"
+        + "".join(f"{p + (' MM' if m else ''):>28s}" for p, m in METHODS),
+    ]
+    print("\n".join(lines), flush=True)
+    for name, (width, printed) in PAPER.items():
+        path = folder / "instances" / f"{name}.wcsp"
+        if not path.exists() or options.only not in name:
+            continue
+        problem = wcsp.load(path)
+        arithmetic = with_headroom(choose_arithmetic(problem.factors))
+        tables = [arithmetic.encode(f) for f in problem.factors]
+        scopes = [f.scope for f in problem.factors]
+        low = max(len(s) for s in scopes)
+        high = max(low, min(width, LARGEST_Z))
+        steps = [low + (high - low) * i // 3 for i in range(4)]
+        done = set()
+        for label, order in orders(problem).items():
+            for z, theirs in zip(steps, printed, strict=True):
+                if (label, z) in done or z < least_z(scopes, order):
+                    continue
+                done.add((label, z))
+                plan = plan_mini_buckets(scopes, problem.domains, order, z=z, shifts=True)
+                if plan.entries * arithmetic.dtype.itemsize > options.memory or plan.cells > 2e9:
+                    continue
+                cells = []
+                for partition, matching in METHODS:
+                    relaxation = Relaxation("mini-bucket", z, partition, matching)  # type: ignore[arg-type]
+                    cells.append("%s / %s / %.1f" % bound(problem, tables, order, z, relaxation, options.memory))
+                line = f"{name:24s} {known.get(name, '?'):>8} {z:3d} {theirs:7d} {label:12s}" + "".join(
+                    f"{c:>28s}" for c in cells
+                )
+                print(line, flush=True)
+                lines.append(line)
+    options.output.mkdir(parents=True, exist_ok=True)
+    if not options.only:
+        (options.output / "minibuckets.txt").write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
