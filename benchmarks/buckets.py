@@ -104,7 +104,7 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     low = program.low.copy()
     low[0] = choose_low(program, 0)
     meta, lows, _ = describe(program._replace(low=low), 0, 1, hybrid.device_begin)
-    arena = device.buffer("arena", hybrid.device_entries, INT32.dtype)
+    arena = device.buffer("bench", hybrid.device_entries, INT32.dtype)
     for t in range(flat.count):
         at = int(program.at[t])
         arena[at : at + int(plan.sizes[t])].copy_to_device(flat.data[flat.at[t] : flat.at[t + 1]])

@@ -112,20 +112,15 @@ class Combine(Section, frozen=True):
     method : str
         ``exact``; ``mini-bucket`` (ADPOP): tables of at most ``z`` + 1 variables are joined, which bounds the optimum;
         ``auto``: exact where an agent's tables fit ``budget.memory``, else mini-buckets.
-    mode : str
-        ``dpop``.
     z
-        The most variables a mini-bucket's message has, or ``"auto"``: for each agent the most that fits
-        ``budget.memory``.
+        The most variables a mini-bucket's message has; ``"auto"``: for each agent what fits ``budget.memory``.
     partition : str
         How a bucket is split: ``scope`` (by size) or ``content`` (by what a split costs).
     moment_matching : bool
         Even mini-buckets out before they are eliminated: a better bound for about twice the time.
     """
 
-    method: Annotated[
-        Literal["auto", "exact", "mini-bucket"], Meta(description="auto, exact or mini-bucket")
-    ] = "auto"
+    method: Annotated[Literal["auto", "exact", "mini-bucket"], Meta(description="auto, exact or mini-bucket")] = "auto"
     mode: Annotated[Literal["dpop"], Meta(description="dpop")] = "dpop"
     z: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
     partition: Annotated[Literal["scope", "content"], Meta(description="scope or content")] = "content"

@@ -90,9 +90,7 @@ def solve(
     post = Post(world, task.owner)
     steps, up = util_phase(task.tree, post, clocks, _util_work(task, tables))
     values, down = value_phase(task.tree, post, clocks, steps, lambda agent, b: tables[agent].witness(b))
-    metrics = [
-        (a, _metrics(task, a, tables[a], steps[a], world.rank, (up.get(a, Sent()), down[a]))) for a in mine
-    ]
+    metrics = [(a, _metrics(task, a, tables[a], steps[a], world.rank, (up.get(a, Sent()), down[a]))) for a in mine]
     roots = {a: steps[a].total for a in mine if task.tree.parent[a] < 0}
     gathered = world.gather((values, metrics, roots, max(clocks.values(), default=0.0)))
     if gathered is None:

@@ -10,6 +10,7 @@ from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
 _BUCKET = 1 << 18  # joined cells from which a bucket is worth a launch
+_STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
 _WORTH = 1 << 20  # joined cells of all such buckets together that are worth the copies there and back
 
 
@@ -36,11 +37,15 @@ class Backend:
         self, tables: FlatTables, plan: Plan, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
     ) -> Elimination:
         """Carry out a plan where each bucket is cheap; the tables are the same, to the bit, for integers."""
-        if self.device == "cuda":
-            large = plan.program.cells[plan.program.cells >= _BUCKET]
-            if float(large.sum(dtype=float)) >= _WORTH:
-                from dmcmc.inference.gpu_elimination import eliminate_hybrid
-                from dmcmc.inference.hybrid import divide_work
+        cells = plan.program.cells
+        if self.device == "cuda" and float(cells[cells >= _BUCKET].sum(dtype=float)) >= _WORTH:
+            from dmcmc.inference.device import shared_device
+            from dmcmc.inference.gpu_elimination import eliminate_hybrid
+            from dmcmc.inference.hybrid import divide_work
+            from dmcmc.inference.streaming import eliminate_streamed
 
-                return eliminate_hybrid(tables, divide_work(plan, _BUCKET), arithmetic, self.threads, semiring)
+            hybrid, limit = divide_work(plan, _BUCKET), shared_device().limit
+            if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
+                return eliminate_hybrid(tables, hybrid, arithmetic, self.threads, semiring)
+            return eliminate_streamed(tables, plan, arithmetic, self.threads, limit, _STREAM, semiring)
         return eliminate(tables, plan, arithmetic, self.threads, semiring)

@@ -13,10 +13,10 @@ hundred additions. It depends on the messages, so planning and elimination go ha
 from collections.abc import Sequence
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.elimination import Elimination, eliminate
+from dmcmc.inference.mini_planner import greedy_merges
 from dmcmc.inference.minibuckets import Partition, assemble, check_z, rank_of
 from dmcmc.inference.moment_matching import Matched, eliminate_matched, room_of
 from dmcmc.inference.plan import Ints
@@ -46,7 +46,7 @@ def eliminate_by_content(
     z
         The most variables a message has.
     entries
-        Table entries in all beyond which nothing is merged any more.
+        Table entries in all beyond which nothing is merged any more. At the end there are two copies of them.
     room
         As in :func:`dmcmc.inference.moment_matching.eliminate_matched`.
 
@@ -66,7 +66,7 @@ def eliminate_by_content(
             work.matched(groups, v, limit - outside, threads)
         else:
             work.plain(groups, v, threads)
-    return work.finish(moment_matching, domains)
+    return work.finish(moment_matching)
 
 
 class _Work:
@@ -104,7 +104,7 @@ class _Work:
     def add(self, table: Table, bound: int | float) -> None:
         """Take in a table: an input or a message."""
         home = table.scope[0] if table.scope else -1
-        (self.homes[home] if home in self.homes else self.remaining).append(len(self.tables))
+        self.homes.get(home, self.remaining).append(len(self.tables))
         self.tables.append(table)
         self.bounds.append(bound)
         self.entries += table.values.size
@@ -116,7 +116,7 @@ class _Work:
     def partition(self, bucket: Sequence[int], v: int, z: int, entries: int | None) -> list[list[int]]:
         """Return the mini-buckets of a variable, the largest table's first."""
         others = sorted({u for t in bucket for u in self.tables[t].scope[1:]}, key=lambda u: self.rank[u])
-        if len(others) <= z and self._fits(others, entries):
+        if not others or (len(others) <= z and self._fits(others, entries)):
             return [list(bucket)]
         place = {u: i for i, u in enumerate(others)}
         rng = np.random.Generator(np.random.Philox(len(self.groups)))
@@ -162,7 +162,7 @@ class _Work:
         self.shift_count += done.shifts
         self.skipped += done.skipped
         for g, group in enumerate(groups):
-            self.shifts[len(self.groups)] = done.elimination.table(len(flat) + g).values
+            self.shifts[len(self.groups)] = done.elimination.table(len(flat) + g).values.copy()
             self._take(group, v, done.elimination, plan.output(g), done.bounds[plan.output(g)].item())
 
     def _take(self, group: Sequence[int], v: int, done: Elimination, message: int, bound: int | float) -> None:
@@ -171,9 +171,10 @@ class _Work:
         self.variable.append(v)
         self.live += bound - sum(self.bounds[t] for t in group)
         self.most = max(self.most, self.live)
-        self.add(done.table(message), bound)
+        scope, values = done.table(message)
+        self.add(Table(scope, values.copy()), bound)  # the arena that it is in can go
 
-    def finish(self, moment_matching: bool, domains: Ints) -> Matched:
+    def finish(self, moment_matching: bool) -> Matched:
         """Lay everything out as one plan and one arena."""
         scopes = [t.scope for t in self.tables]
         parts = Partition(
@@ -184,7 +185,7 @@ class _Work:
             np.array([t for g in self.groups for t in g], dtype=np.int64),
             np.array(self.remaining, dtype=np.int64),
         )
-        plan = assemble(parts, domains, self.rank, moment_matching)
+        plan = assemble(parts, self.domains, self.rank, moment_matching)
         extra = [self.shifts[g] for g in sorted(self.shifts)]
         messages = [t.values for t in self.tables[self.given :]]
         pieces = [*(t.values for t in self.tables[: self.given]), *extra, *messages]
@@ -210,63 +211,3 @@ def _one_variable(scopes: Sequence[tuple[int, ...]], groups: Sequence[Sequence[i
         np.array([t for g in groups for t in g], dtype=np.int64),
         np.arange(len(scopes), len(everything)),
     )
-
-
-@njit(cache=True, nogil=True)
-def greedy_merges(sums, scopes, sizes, z, weight, left):
-    """Merge the pair of mini-buckets with the largest gain until none fits; return each table's mini-bucket.
-
-    Parameters
-    ----------
-    sums : (tables, samples, x_size) float64
-        Entries at the sampled assignments; changed.
-    scopes : (tables, others) bool
-        Without the eliminated variable; changed.
-    sizes : (others,) float64
-        Domain sizes.
-    weight : float
-        Gain of an assignment that only the merged tables show to be forbidden.
-    left : float
-        Entries that a merged message may have.
-    """
-    count, samples, x_size = sums.shape
-    home = np.arange(count)
-    alive = np.ones(count, dtype=np.bool_)
-    gains = np.full((count, count), -1.0)
-    stale = np.ones(count, dtype=np.bool_)
-    while True:
-        for i in range(count):
-            for j in range(i):
-                if not (alive[i] and alive[j]) or not (stale[i] or stale[j]):
-                    continue
-                joined, entries = 0, 1.0
-                for u in range(sizes.size):
-                    if scopes[i, u] or scopes[j, u]:
-                        joined += 1
-                        entries *= sizes[u]
-                gains[i, j] = -1.0
-                if joined <= z and entries <= left:
-                    gains[i, j] = 0.0
-                    for s in range(samples):
-                        best_i, best_j, best = -np.inf, -np.inf, -np.inf
-                        for x in range(x_size):
-                            best_i = max(best_i, sums[i, s, x])
-                            best_j = max(best_j, sums[j, s, x])
-                            best = max(best, sums[i, s, x] + sums[j, s, x])
-                        if best > -np.inf:
-                            gains[i, j] += best_i + best_j - best
-                        elif best_i > -np.inf and best_j > -np.inf:
-                            gains[i, j] += weight
-        stale[:] = False
-        top_i, top_j = -1, -1
-        for i in range(count):
-            for j in range(i):
-                if alive[i] and alive[j] and gains[i, j] > (gains[top_i, top_j] if top_i >= 0 else -0.5):
-                    top_i, top_j = i, j
-        if top_i < 0:
-            return home
-        sums[top_j] += sums[top_i]
-        scopes[top_j] |= scopes[top_i]
-        alive[top_i] = False
-        stale[top_j] = True
-        home[home == top_i] = top_j

@@ -1,5 +1,6 @@
 """The GPU: whether there is one, its memory, its streams. All allocation on the device happens here."""
 
+import weakref
 from functools import lru_cache
 from typing import Any
 
@@ -57,20 +58,17 @@ class Device:
         config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small buckets make small grids
         self._cuda = cuda
         self._buffers: dict[tuple[str, np.dtype[Any]], Any] = {}
+        self._free: list[Any] = []
         self._pinned: dict[str, NDArray[np.uint8]] = {}
         self.streams = [cuda.stream(), cuda.stream()]
         self._limit = limit
 
     @property
     def limit(self) -> int:
-        """Bytes that may be held."""
+        """Bytes that an elimination may take."""
         if self._limit is not None:
             return self._limit
-        try:
-            free, _ = self._cuda.current_context().get_memory_info()
-        except (AttributeError, NotImplementedError):  # the simulator has no memory of its own
-            return 1 << 32
-        return int(0.95 * (free + sum(b.nbytes for b in self._buffers.values())))
+        return int(0.9 * (self._unused() + sum(b.nbytes for b in self._free)))
 
     def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
         """Return device memory for at least so many entries, contents undefined; one buffer a name and dtype."""
@@ -81,6 +79,27 @@ class Device:
             held = self._cuda.device_array(max(1, entries + entries // 8), dtype)
             self._buffers[name, dtype] = held
         return held
+
+    def lease(self, entries: int, dtype: np.dtype[Any], owner: object) -> Any:
+        """Return device memory that is ``owner``'s until that is garbage; then others may have it."""
+        fitting = [b for b in self._free if b.dtype == dtype and b.size >= entries]
+        if fitting:
+            held = min(fitting, key=lambda b: b.size)
+            self._free[:] = [b for b in self._free if b is not held]
+        else:
+            if self._free and entries * dtype.itemsize > self._unused():
+                self._free.clear()
+            held = self._cuda.device_array(max(1, entries), dtype)
+        weakref.finalize(owner, self._free.append, held)
+        return held
+
+    def _unused(self) -> int:
+        """Return the bytes that nobody holds."""
+        try:
+            free, _ = self._cuda.current_context().get_memory_info()
+            return int(free)
+        except (AttributeError, NotImplementedError, OverflowError):  # the simulator has no memory of its own
+            return 1 << 32
 
     def pinned(self, name: str, entries: int, dtype: np.dtype[Any]) -> Array:
         """Return host memory that the GPU copies from and to at full speed, while it computes."""
@@ -104,6 +123,7 @@ class Device:
     def release(self) -> None:
         """Give all memory back."""
         self._buffers.clear()
+        self._free.clear()
         self._pinned.clear()
 
 

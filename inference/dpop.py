@@ -58,8 +58,8 @@ def util_step(
     """Join an agent's tables with its children's messages and maximise over its interface variables.
 
     UTIL_i(sep_i) = max over b_i of [V_i(b_i) + Σ crossing factors + Σ UTIL_c]. The interface is eliminated variable
-    by variable: B_i ∪ sep_i is never enumerated at once. With mini-buckets the step is ADPOP's (GpuBE journal paper, §4):
-    still one message, of more and smaller tables.
+    by variable: B_i ∪ sep_i is never enumerated at once. With mini-buckets the step is ADPOP's (GpuBE journal
+    paper, §4): still one message, of more and smaller tables.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def util_step(
     relaxation
         Whether mini-buckets may be used, and which.
     room
-        What moment matching may make of this agent's entries: :func:`dmcmc.inference.moment_matching.eliminate_matched`.
+        What moment matching may make of this agent's entries (:mod:`dmcmc.inference.moment_matching`).
 
     Raises
     ------
@@ -86,9 +86,7 @@ def util_step(
     joined = [*tables, *(table for message in children for table in message)]
     order = best_order([t.scope for t in joined], domains, interface, separator).variables
     what = f"agent {name}: its UTIL step"
-    found = eliminate_within(
-        joined, domains, order, separator, arithmetic, relaxation, memory, threads, room, what
-    )
+    found = eliminate_within(joined, domains, order, separator, arithmetic, relaxation, memory, threads, room, what)
     message = found.elimination.remaining()
     if found.margin > 0:
         margin = np.array(found.margin, dtype=arithmetic.dtype)

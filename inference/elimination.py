@@ -116,17 +116,29 @@ def _flatten(tables: Sequence[Table], arithmetic: Arithmetic) -> FlatTables:
     return flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
 
 
-def _tasks(work: Elimination, b: int, semiring: Semiring, threads: int) -> list[Callable[[], None]]:
+def run_rows(work: Elimination, b: int, semiring: Semiring, threads: int, begin: int, end: int) -> None:
+    """Fill entries ``begin`` to ``end`` of one bucket's message."""
+    run_parallel(_tasks(work, b, semiring, threads, begin, end), threads)
+
+
+def _tasks(
+    work: Elimination, b: int, semiring: Semiring, threads: int, begin: int = 0, end: int | None = None
+) -> list[Callable[[], None]]:
     """Prepare one large bucket and return the tasks that fill its message, a range of rows each."""
     plan = work.plan
     lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
     parts = split_bucket(plan.program, b)
-    out = work.table(plan.output(b)).values.reshape(-1, parts[1])
-    rows = out.shape[0]
+    message = work.table(plan.output(b)).values.reshape(-1)
+    whole = message.size if end is None else end
+    if begin % parts[1] or whole % parts[1]:  # a piece that is no whole rows: make rows of one entry
+        parts = split_bucket(plan.program._replace(low=np.zeros_like(plan.program.low)), b)
+    out = message.reshape(-1, parts[1])
+    first, last = begin // parts[1], whole // parts[1]
     kernel = partial(cast(Callable[..., None], join), work.arena, out, *parts, lowest, semiring.operation)
-    pieces = min(rows, 4 * threads, int(plan.program.cells[b]) // _TASK)
-    bounds = [rows * i // pieces for i in range(pieces + 1)]
-    return [partial(kernel, begin, end) for begin, end in pairwise(bounds)]
+    cells = (last - first) * parts[1] * parts[2]
+    pieces = max(1, min(last - first, 4 * threads, cells // _TASK))
+    bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
+    return [partial(kernel, a, b) for a, b in pairwise(bounds)]
 
 
 def absorb(tables: Sequence[Table], arithmetic: Arithmetic) -> tuple[Table, ...]:

@@ -1,11 +1,12 @@
 """Carry out a plan on CPU and GPU together: small buckets here, large ones there, one copy each way."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import cuda, njit
+from numba import njit
 
-from dmcmc.inference.arithmetic import Arithmetic
+from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.device import Device, shared_device
 from dmcmc.inference.elimination import Elimination, run_on_cpu
 from dmcmc.inference.flat import FlatTables
@@ -125,12 +126,31 @@ def describe(program, first, last, device_begin):
     return meta[:at], lows[:low_at], where
 
 
+@dataclass(frozen=True)
 class GpuElimination(Elimination):
-    """An elimination whose group G was done, and is kept, on the GPU until the next one starts."""
+    """An elimination whose group G was done on the GPU, and whose tables stay there as long as this object lives.
+
+    Attributes
+    ----------
+    hybrid : Hybrid
+    device : Device
+    device_arena : list of one device array
+        Set once, when the memory is leased.
+    """
 
     hybrid: Hybrid
     device: Device
-    device_arena: Any
+    device_arena: list[Any] = field(default_factory=list)
+
+    def table(self, t: int) -> Table:
+        """Return table ``t`` of the plan: a view, or a copy if it lies on the GPU."""
+        at, size = int(self.plan.program.at[t]), int(self.plan.sizes[t])
+        if at + size <= self.hybrid.host_entries:
+            return super().table(t)
+        values = np.empty(size, dtype=self.arithmetic.dtype)
+        at -= self.hybrid.device_begin
+        self.device_arena[0][at : at + size].copy_to_host(values)
+        return Table(self.plan.scope(t), values.reshape(self.plan.shape(t)))
 
     def choose(self, values: "np.ndarray[Any, np.dtype[np.int64]]") -> None:
         """Set the maximising values; see :meth:`Elimination.choose`. One launch for all of G."""
@@ -143,7 +163,7 @@ class GpuElimination(Elimination):
         words = self.device.upload("words", np.concatenate([sizes, *parts]))
         on_device = self.device.upload("values", values)
         scores = self.device.buffer("scores", int(program.domains.max(initial=1)), self.arithmetic.dtype)
-        choose_kernel[1, 64](self.device_arena, words, h.first, h.last, on_device, lowest, scores)
+        choose_kernel[1, 64](self.device_arena[0], words, h.first, h.last, on_device, lowest, scores)
         on_device[: values.size].copy_to_host(values)
         choose_values(program, self.arena, values, lowest, 0, h.first)
 
@@ -169,9 +189,10 @@ def eliminate_hybrid(
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     program = hybrid.plan.program
     arena = np.empty(max(1, hybrid.host_entries), dtype=arithmetic.dtype)
-    on_device = device.buffer("arena", hybrid.device_entries, arithmetic.dtype)
+    done = GpuElimination(hybrid.plan, arena, arithmetic, hybrid, device)
+    on_device = device.lease(hybrid.device_entries, arithmetic.dtype, done)
+    done.device_arena.append(on_device)
     place_inputs(program, arena, *flat, lowest)
-    done = GpuElimination(hybrid.plan, arena, arithmetic)
     run_on_cpu(done, 0, hybrid.first, semiring, threads)
     begin, up, down = hybrid.device_begin, hybrid.upload_end, hybrid.download_end
     on_device[: up - begin].copy_to_device(arena[begin:up])
@@ -179,9 +200,6 @@ def eliminate_hybrid(
     if down > up:
         on_device[up - begin : down - begin].copy_to_host(arena[up:down])
     run_on_cpu(done, hybrid.last, hybrid.plan.buckets, semiring, threads)
-    object.__setattr__(done, "hybrid", hybrid)
-    object.__setattr__(done, "device", device)
-    object.__setattr__(done, "device_arena", on_device)
     return done
 
 
@@ -215,16 +233,17 @@ def join_rows(
     lowest: Any,
     operation: int,
     stream: Any = 0,
+    slot: str = "",
 ) -> None:
     """Join ``rows`` rows of one bucket from ``first_row`` on and write them to ``out`` from ``out_at`` on.
 
-    ``at`` is where the bucket's description starts in ``meta``.
+    ``at`` is where the bucket's description starts in ``meta``; joins under way at once need different slots.
     """
     x_size, width, both = int(meta[at]), int(meta[at + 2]), int(meta[at + 7])
     dtype = np.dtype(type(lowest))
-    s = device.buffer("S", x_size * rows, dtype)
-    b = device.buffer("B", x_size * width, dtype)
-    start = device.buffer("start", both * rows, np.dtype(np.int64))
+    s = device.buffer("S" + slot, x_size * rows, dtype)
+    b = device.buffer("B" + slot, x_size * width, dtype)
+    start = device.buffer("start" + slot, both * rows, np.dtype(np.int64))
     work = max(x_size * rows, x_size * width, both * rows)
     prepare[min(-(-work // 256), 4096), 256, stream](
         arena, meta_there, lows_there, at, first_row, rows, s, b, start, lowest
@@ -235,8 +254,3 @@ def join_rows(
     kernel.launch[(down, -(-across // tiles)), (LANES, GROUPS), stream](
         arena, meta_there, lows_there, at, s, b, start, out, out_at, rows, tiles, lowest
     )
-
-
-def synchronize() -> None:
-    """Wait for the GPU."""
-    cuda.synchronize()

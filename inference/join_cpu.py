@@ -229,7 +229,7 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
             for i in range(width):
                 best[i] = number(top[i] + np.log(best[i])) if top[i] > lowest else lowest
         for i in range(width):
-            best[i] = max(best[i], lowest)
+            best[i] = lowest if best[i] < half else best[i]  # one −∞, whatever was added to it
         changed = k
         for j in range(k - 1, -1, -1):
             digit[j] += 1

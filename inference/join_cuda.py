@@ -74,6 +74,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         first_both = where + HEADER + meta[where + 1] + (meta[where + 5] + meta[where + 6]) * record
         nv = np.int32(meta[where + 7]) if general else np.int32(both)
         row = np.int64(cuda.blockIdx.x) * th
+        half = lowest / 2
         stride_0 = meta[first_both + 1] if both >= 1 else 0
         stride_1 = meta[first_both + record + 1] if both == 2 else 0
         for i in range(tid, nv * th, threads):
@@ -132,7 +133,9 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                 for j in range(rl):
                     column = left + tx + np.int32(LANES * j)
                     if r < rows and column < width:
-                        result = max(cell[i * rl + j], lowest)
+                        result = cell[i * rl + j]
+                        if result < half:
+                            result = lowest  # one −∞, whatever was added to it
                         if log_sum and result > lowest:
                             result += math.log(mass[i * rl + j])
                         out[np.uint64(out_at + r * width + column)] = result
@@ -163,7 +166,9 @@ def prepare(arena, meta, lows, where, first_row, rows, s, b, start, lowest):  # 
         total = number(0)
         for t in range(nb):
             at = tables + (ns + t) * record
-            total = max(number(total + arena[meta[at] + lows[meta[at + 2] + i % width] + (i // width) * meta[at + 1]]), lowest)
+            total = max(
+                number(total + arena[meta[at] + lows[meta[at + 2] + i % width] + (i // width) * meta[at + 1]]), lowest
+            )
         b[i] = total
     for i in range(cuda.grid(1), rows * nv, cuda.gridsize(1)):
         at = tables + (ns + nb + i // rows) * record

@@ -15,8 +15,6 @@ from dmcmc.inference.semirings import MAXIMUM
 
 _MAXIMUM = MAXIMUM
 _GRID = 40  # float shifts are multiples of 2^-40 of what is live, so that up to 2^11 of them add up without rounding
-import os
-_RULE = int(os.environ.get("MMRULE", "0"))
 _MOST = 1 << 11
 
 
@@ -111,12 +109,24 @@ def max_marginal(program, arena, b, lowest):
 
 
 @njit(cache=True, nogil=True)
-def even_out(marginals, shifts, live, lowest):
-    """Write the shifts (m, x_size) that make m max-marginals equal; return each mini-bucket's largest |shift| (m,).
+def spread(marginal, lowest):
+    """Return the square root of the range of a max-marginal's finite values."""
+    half = lowest / 2
+    low, high = np.inf, -np.inf
+    for m in marginal:
+        if m >= half and m > lowest:
+            low, high = min(low, float(m)), max(high, float(m))
+    return math.sqrt(high - low) if high > low else 0.0
 
-    They add up to zero for every x, exactly: integers differ by one where the mean is none, floats are put on a grid
-    on which sums do not round (``live`` is what they are relative to). A value that one mini-bucket forbids is
-    forbidden in all: nothing finite can come of it.
+
+@njit(cache=True, nogil=True)
+def even_out(marginals, shifts, live, lowest):
+    """Write the shifts (m, x_size) that make m max-marginals agree; return each mini-bucket's largest |shift| (m,).
+
+    Mini-bucket k gets a share of the sum S(x) of all, in proportion to the root of how much its own max-marginal
+    varies. The shifts add up to zero for every x, exactly: the heaviest mini-bucket takes what rounding leaves, and
+    floats are put on a grid on which sums do not round (``live`` is what they are relative to). A value that one
+    mini-bucket forbids is forbidden in all: nothing finite can come of it.
     """
     m, x_size = marginals.shape
     number = marginals.dtype.type
@@ -124,20 +134,12 @@ def even_out(marginals, shifts, live, lowest):
     grid = 0.0
     if number(0.5) > 0:  # floats
         grid = math.ldexp(1.0, math.frexp(max(live, 1e-290))[1] - _GRID)
-    largest = np.zeros(m, dtype=marginals.dtype)
-    weight = np.zeros(m)
+    weight = np.empty(m)
     for k in range(m):
-        lo_, hi_ = np.inf, -np.inf
-        for x in range(x_size):
-            if not (marginals[k, x] <= lowest or marginals[k, x] < half):
-                lo_ = min(lo_, marginals[k, x])
-                hi_ = max(hi_, marginals[k, x])
-        if hi_ > lo_:
-            weight[k] = 1.0 if _RULE == 4 else (hi_ - lo_ if _RULE == 5 else np.sqrt(hi_ - lo_))
-    heavy = np.argmax(weight)
-    if weight.sum() == 0:
-        weight[0] = 1.0
-    weight /= weight.sum()
+        weight[k] = spread(marginals[k], lowest)
+    heaviest = np.argmax(weight)
+    weight /= max(weight.sum(), 1e-300)
+    largest = np.zeros(m, dtype=marginals.dtype)
     for x in range(x_size):
         hard = False
         total = number(0)
@@ -147,51 +149,16 @@ def even_out(marginals, shifts, live, lowest):
         if hard:
             shifts[:, x] = lowest
             continue
-        if grid > 0:
-            rest = 0.0
-            for k in range(1, m):
-                shifts[k, x] = np.rint((total / m - marginals[k, x]) / grid) * grid
-                rest += shifts[k, x]
-            shifts[0, x] = -rest
-        else:
-            if _RULE == 1:
-                for k in range(1, m):
-                    shifts[k, x] = -marginals[k, x]
-                shifts[0, x] = number(total - marginals[0, x])
-                for k in range(m):
-                    largest[k] = max(largest[k], abs(shifts[k, x]))
-                continue
-            if _RULE == 2:
-                half_ = (total) // 2
-                mean = half_ // m
-                for k in range(1, m):
-                    shifts[k, x] = number(mean - marginals[k, x])
-                shifts[0, x] = number(total - mean * (m - 1) - marginals[0, x])
-                for k in range(m):
-                    largest[k] = max(largest[k], abs(shifts[k, x]))
-                continue
-            if _RULE >= 4:
-                given_ = total - total
-                for k in range(m):
-                    if k != heavy:
-                        part = number(np.rint(float(total) * weight[k]))
-                        shifts[k, x] = number(part - marginals[k, x])
-                        given_ += part
-                shifts[heavy, x] = number(total - given_ - marginals[heavy, x])
-                for k in range(m):
-                    largest[k] = max(largest[k], abs(shifts[k, x]))
-                continue
-            if _RULE == 3:
-                for k in range(0, m - 1):
-                    shifts[k, x] = -marginals[k, x]
-                shifts[m - 1, x] = number(total - marginals[m - 1, x])
-                for k in range(m):
-                    largest[k] = max(largest[k], abs(shifts[k, x]))
-                continue
-            mean = total // m
-            more = total - mean * m
-            for k in range(m):
-                shifts[k, x] = number(mean + (1 if k < more else 0) - marginals[k, x])
+        rest = number(0)
+        for k in range(m):
+            if k != heaviest:
+                if grid > 0:
+                    shift = number(np.rint((weight[k] * total - marginals[k, x]) / grid) * grid)
+                else:
+                    shift = number(number(np.rint(weight[k] * total)) - marginals[k, x])
+                shifts[k, x] = shift
+                rest += shift
+        shifts[heaviest, x] = -rest
         for k in range(m):
             largest[k] = max(largest[k], abs(shifts[k, x]))
     return largest

@@ -1,4 +1,4 @@
-"""Distribute tables over mini-buckets, compiled: a few microseconds a mini-bucket (GpuBE journal paper, Algorithm 2)."""
+"""Distribute tables over mini-buckets, compiled: a few µs a mini-bucket (GpuBE journal paper, Algorithm 2)."""
 
 import numpy as np
 from numba import njit
@@ -157,3 +157,63 @@ def measure(scope_start, scope, rank, domains, variable, input_start, inputs):
         mine = inputs[input_start[g] : input_start[g + 1]]
         low[g] = choose_row(scope_start, scope, mine, t, domains[variable[g]], rank, domains)
     return size, cells, low
+
+
+@njit(cache=True, nogil=True)
+def greedy_merges(sums, scopes, sizes, z, weight, left):
+    """Merge the pair of mini-buckets with the largest gain until none fits; return each table's mini-bucket.
+
+    Parameters
+    ----------
+    sums : (tables, samples, x_size) float64
+        Entries at the sampled assignments; changed.
+    scopes : (tables, others) bool
+        Without the eliminated variable; changed.
+    sizes : (others,) float64
+        Domain sizes.
+    weight : float
+        Gain of an assignment that only the merged tables show to be forbidden.
+    left : float
+        Entries that a merged message may have.
+    """
+    count, samples, x_size = sums.shape
+    home = np.arange(count)
+    alive = np.ones(count, dtype=np.bool_)
+    gains = np.full((count, count), -1.0)
+    stale = np.ones(count, dtype=np.bool_)
+    while True:
+        for i in range(count):
+            for j in range(i):
+                if not (alive[i] and alive[j]) or not (stale[i] or stale[j]):
+                    continue
+                joined, entries = 0, 1.0
+                for u in range(sizes.size):
+                    if scopes[i, u] or scopes[j, u]:
+                        joined += 1
+                        entries *= sizes[u]
+                gains[i, j] = -1.0
+                if joined <= z and entries <= left:
+                    gains[i, j] = 0.0
+                    for s in range(samples):
+                        best_i, best_j, best = -np.inf, -np.inf, -np.inf
+                        for x in range(x_size):
+                            best_i = max(best_i, sums[i, s, x])
+                            best_j = max(best_j, sums[j, s, x])
+                            best = max(best, sums[i, s, x] + sums[j, s, x])
+                        if best > -np.inf:
+                            gains[i, j] += best_i + best_j - best
+                        elif best_i > -np.inf and best_j > -np.inf:
+                            gains[i, j] += weight
+        stale[:] = False
+        top_i, top_j = -1, -1
+        for i in range(count):
+            for j in range(i):
+                if alive[i] and alive[j] and gains[i, j] > (gains[top_i, top_j] if top_i >= 0 else -0.5):
+                    top_i, top_j = i, j
+        if top_i < 0:
+            return home
+        sums[top_j] += sums[top_i]
+        scopes[top_j] |= scopes[top_i]
+        alive[top_i] = False
+        stale[top_j] = True
+        home[home == top_i] = top_j

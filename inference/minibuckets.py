@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.mini_planner import first_fit, measure
@@ -120,10 +121,13 @@ def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) 
     return Plan(program, size, tuple(remaining.tolist()))
 
 
-def shared(variable: Ints) -> np.ndarray:
+def shared(variable: Ints) -> NDArray[np.bool_]:
     """Return for each bucket whether its variable has another one: (buckets,) bool."""
+    both = np.zeros(variable.size, dtype=np.bool_)
     same = variable[1:] == variable[:-1]
-    return np.concatenate([same, [False]])[: variable.size] | np.concatenate([[False], same])[: variable.size]
+    both[:-1] |= same
+    both[1:] |= same
+    return both
 
 
 def plan_within(

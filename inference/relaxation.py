@@ -96,17 +96,19 @@ def eliminate_within(
     z, relaxed = _plan(scopes, domains, order, keep, relaxation, plan, entries, what)
     if relaxed is plan:
         return Relaxed(eliminate(tables, plan, arithmetic, threads), None, 0.0)
+    half = None if entries is None else entries // 2
     if memory is not None:
         check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
     if relaxation.partition == "content":
-        found = eliminate_by_content(
-            tables, domains, order, keep, z, arithmetic, relaxation.moment_matching, threads, entries, room
-        )
-    elif relaxation.moment_matching:
+        matching = relaxation.moment_matching
+        found = eliminate_by_content(tables, domains, order, keep, z, arithmetic, matching, threads, half, room)
+        if half is None or found.elimination.plan.entries <= half:
+            return Relaxed(found.elimination, z, found.margin)
+        del found  # what was not merged took more than the scopes let expect
+    if relaxation.moment_matching:
         found = eliminate_matched(tables, relaxed, arithmetic, threads, room)
-    else:
-        return Relaxed(eliminate(tables, relaxed, arithmetic, threads), z, 0.0)
-    return Relaxed(found.elimination, z, found.margin)
+        return Relaxed(found.elimination, z, found.margin)
+    return Relaxed(eliminate(tables, relaxed, arithmetic, threads), z, 0.0)
 
 
 def _plan(
@@ -131,4 +133,5 @@ def _plan(
     if relaxation.z is not None:
         return relaxation.z, plan_mini_buckets(scopes, domains, order, keep, relaxation.z, shifts)
     assert entries is not None
-    return plan_within(scopes, domains, order, keep, entries, shifts)
+    # content-based elimination ends with two copies of its tables
+    return plan_within(scopes, domains, order, keep, entries // (1 + (relaxation.partition == "content")), shifts)

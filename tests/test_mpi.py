@@ -38,7 +38,8 @@ found = {}
 for name in sys.argv[2:]:
     for method in ("exact", "gibbs", "auto"):
         local = {"method": method, "runs": 2, "samples": 5, "cells": 200}
-        config = parse({"problem": {"file": name}, "local": local, "seed": 11})
+        combine = {"method": "mini-bucket", "z": 2} if "mini_buckets" in name else {}
+        config = parse({"problem": {"file": name}, "local": local, "combine": combine, "seed": 11})
         result = solve(native.load(name), config, world)
         if result is not None:
             found[f"{name} {method}"] = json.loads(result.to_json())
@@ -104,6 +105,19 @@ def chain(agents, seed):
     )
 
 
+def clique(agents):
+    """Every two agents share a factor."""
+    rng = np.random.default_rng(agents)
+    scopes = [(u, v) for u in range(agents) for v in range(u)]
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(agents)),
+        domains=np.full(agents, 3),
+        agents=tuple(f"a{a}" for a in range(agents)),
+        owner=np.arange(agents),
+        factors=tuple(Factor.of(s, random_table(rng, (3, 3), 1.0, floats=True)) for s in scopes),
+    )
+
+
 @pytest.fixture(scope="module")
 def solved(tmp_path_factory):
     """Return the results of all problems and methods as a function of the number of ranks."""
@@ -111,6 +125,7 @@ def solved(tmp_path_factory):
     problems = {
         "many_agents.npz": chain(13, 0),
         "two_agents.npz": chain(2, 1),
+        "mini_buckets.npz": clique(9),
         "disconnected.npz": random_problem(52, 16, 9, 3, 12, 3, 1000, 0.02),
         "floats.npz": random_problem(3, 16, 7, 3, 24, 3, 1.0, 0.0, True, "min"),
         "infeasible.npz": random_problem(10, 12, 6, 3, 24, 3, 9, 0.6),
@@ -158,6 +173,8 @@ def test_the_problems_are_of_every_kind(solved):
     """Or the comparison of ranks says less than it seems to."""
     found = solved(0)
     trees = {name: result["provenance"]["plan"]["pseudo_tree"] for name, result in found.items()}
+    split = found["mini_buckets.npz exact"]
+    assert any(agent["z"] == 2 for agent in split["agents"]) and split["bound"] > split["objective"]
     roots = {name: sum(parent is None for parent in tree.values()) for name, tree in trees.items()}
     assert len(trees["many_agents.npz exact"]) > max(RANKS) > len(trees["two_agents.npz exact"])
     assert roots["many_agents.npz exact"] == 1

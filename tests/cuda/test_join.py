@@ -1,0 +1,168 @@
+"""Eliminations that use a GPU give the same tables, to the bit, as those that do not; runs under Numba's simulator."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmcmc import Factor
+from dmcmc.inference.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.backends import Backend
+from dmcmc.inference.device import Device, gpu_problem
+from dmcmc.inference.elimination import eliminate
+from dmcmc.inference.flat import flatten
+from dmcmc.inference.gpu_elimination import eliminate_hybrid
+from dmcmc.inference.hybrid import divide_work
+from dmcmc.inference.plan import plan_elimination
+from dmcmc.inference.semirings import LOG_SUM_EXP, MAX_PLUS
+from dmcmc.inference.streaming import cut, eliminate_streamed
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+FEW = settings(max_examples=8, deadline=None, derandomize=True)
+
+
+@st.composite
+def problems(draw, whole=True, scale=50):
+    """Encoded tables over up to 6 variables, a plan that eliminates some of them, and the numbers they are in."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    n = 6
+    domains = rng.integers(1, 5, n)
+    factors = []
+    for _ in range(7):
+        scope = rng.permutation(n)[: rng.integers(0, 5)].tolist()
+        table = rng.integers(-scale, scale, tuple(domains[scope])).astype(float)
+        table = table if whole else table / 7
+        table = np.where(rng.random(table.shape) < 0.2, -np.inf, table)
+        factors.append(Factor.of(scope, table))
+    arithmetic = choose_arithmetic(factors) if whole else Arithmetic(np.dtype(np.float64), -np.inf, 1e4)
+    order = rng.permutation(n).tolist()
+    kept = sorted(order[n - int(rng.integers(0, 3)) :])
+    order = [v for v in order if v not in kept]
+    encoded = [arithmetic.encode(f) for f in factors]
+    flat = flatten([t.scope for t in encoded], [t.values for t in encoded], arithmetic.dtype)
+    return flat, plan_elimination([f.scope for f in factors], domains, order, kept), arithmetic
+
+
+def same_tables(left, right, tolerance=0.0):
+    """Whether two eliminations left the same tables, whatever their plans call them."""
+    a = {t.scope: t.values for t in left.remaining()}
+    b = {t.scope: t.values for t in right.remaining()}
+    return a.keys() == b.keys() and all(np.allclose(a[s], b[s], rtol=tolerance, atol=tolerance) for s in a)
+
+
+def chosen(done):
+    values = np.zeros(done.plan.program.domains.size, dtype=np.int64)
+    done.choose(values)
+    return values.tolist()
+
+
+@given(problems(), st.integers(1, 60))
+@FEW
+def test_sharing_an_elimination_out_changes_nothing(problem, threshold):
+    flat, plan, arithmetic = problem
+    alone = eliminate(flat, plan, arithmetic)
+    shared = eliminate_hybrid(flat, divide_work(plan, threshold), arithmetic)
+    assert same_tables(alone, shared)
+    assert chosen(alone) == chosen(shared)
+
+
+@given(problems(scale=2**40), st.integers(1, 20))
+@FEW
+def test_also_in_64_bits(problem, threshold):
+    flat, plan, arithmetic = problem
+    shared = eliminate_hybrid(flat, divide_work(plan, threshold), arithmetic)
+    assert same_tables(eliminate(flat, plan, arithmetic), shared)
+
+
+@given(problems(whole=False), st.integers(1, 20), st.sampled_from([MAX_PLUS, LOG_SUM_EXP]))
+@FEW
+def test_floats_agree_to_rounding_in_both_semirings(problem, threshold, semiring):
+    flat, plan, arithmetic = problem
+    alone = eliminate(flat, plan, arithmetic, semiring=semiring)
+    shared = eliminate_hybrid(flat, divide_work(plan, threshold), arithmetic, semiring=semiring)
+    assert same_tables(alone, shared, 1e-9)
+
+
+@given(problems(), st.integers(1, 60))
+@FEW
+def test_dividing_the_work_keeps_the_plan(problem, threshold):
+    _, plan, _ = problem
+    hybrid = divide_work(plan, threshold)
+    shared = hybrid.plan.program
+    made = set(range(plan.tables - plan.buckets))
+    for b in range(plan.buckets):  # every bucket finds its inputs made
+        assert set(hybrid.plan.inputs(b)) <= made
+        made.add(hybrid.plan.output(b))
+    assert sorted(shared.variable.tolist()) == sorted(plan.program.variable.tolist())
+    assert sorted(shared.cells.tolist()) == sorted(plan.program.cells.tolist())
+    ends = sorted(zip(shared.at.tolist(), hybrid.plan.sizes.tolist(), strict=True))
+    assert all(a + size <= b for (a, size), (b, _) in zip(ends[:-1], ends[1:], strict=True))  # no two tables overlap
+    large = [b for b in range(plan.buckets) if shared.cells[b] >= threshold]
+    assert all(hybrid.first <= b < hybrid.last for b in large)
+
+
+def test_many_tables_that_vary_with_both_sides():
+    domains = np.array([3, 4, 5, 40])
+    rng = np.random.default_rng(0)
+    scopes = [(0, 1, 3), (0, 2, 3), (0, 1, 2, 3), (1, 3), (2, 3), (0, 3), (0, 1), (0,)]
+    tables = [rng.integers(-9, 9, domains[list(s)], dtype=np.int32) for s in scopes]
+    arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000)
+    flat = flatten(scopes, tables, arithmetic.dtype)
+    plan = plan_elimination(scopes, domains, [0], [1, 2, 3])
+    shared = eliminate_hybrid(flat, divide_work(plan, 1), arithmetic)
+    assert same_tables(eliminate(flat, plan, arithmetic), shared)
+
+
+@given(problems(), st.integers(40, 600), st.sampled_from([1, 2]))
+@FEW
+def test_chunks_give_the_same_tables(problem, limit, threads):
+    flat, plan, arithmetic = problem
+    device = Device(limit * 4)
+    alone = eliminate(flat, plan, arithmetic)
+    try:
+        for b in range(plan.buckets):
+            if plan.program.cells[b] >= 20:
+                cut(plan, b, limit)
+    except Exception as error:
+        assert "device memory" in str(error)
+        return
+    streamed = eliminate_streamed(flat, plan, arithmetic, threads, limit * 4, 20, device=device)
+    assert np.array_equal(streamed.arena[: plan.entries], alone.arena[: plan.entries])
+
+
+@given(problems(), st.integers(40, 400))
+@FEW
+def test_chunks_cover_a_message_once_and_fit(problem, limit):
+    _, plan, _ = problem
+    for b in range(plan.buckets):
+        separator = plan.scope(plan.output(b))
+        if not separator:
+            continue
+        try:
+            chunking = cut(plan, b, limit)
+        except Exception as error:
+            assert "device memory" in str(error)
+            continue
+        assert chunking.resident + 2 * chunking.entries <= limit
+        sizes = plan.shape(plan.output(b))
+        covered = [(*head, i) for head, first, end in chunking.chunks for i in range(first, end)]
+        assert covered == list(np.ndindex(*sizes[: chunking.fixed + 1]))
+
+
+def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
+    import dmcmc.inference.backends as backends
+
+    domains = np.array([3, 4, 5])
+    arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000)
+    scopes = [(0, 1), (0, 2)]
+    tables = [np.arange(domains[a] * domains[b], dtype=np.int32).reshape(domains[a], domains[b]) for a, b in scopes]
+    flat = flatten(scopes, tables, arithmetic.dtype)
+    plan = plan_elimination(scopes, domains, [0, 1, 2])
+    backend = Backend.of("cuda", 1)
+    assert type(backend.eliminate(flat, plan, arithmetic)).__name__ == "Elimination"
+    monkeypatch.setattr(backends, "_BUCKET", 10)
+    monkeypatch.setattr(backends, "_WORTH", 10)
+    done = backend.eliminate(flat, plan, arithmetic)
+    assert type(done).__name__ == "GpuElimination"
+    assert done.total() == eliminate(flat, plan, arithmetic).total()
