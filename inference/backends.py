@@ -11,7 +11,8 @@ from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
 _BUCKET = 1 << 18  # joined cells from which a bucket is worth a launch
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
-_WORTH = 1 << 20  # joined cells of all such buckets together that are worth the copies there and back
+# Seconds: of a joined cell on one core, of the copies there and back, of a bucket's launches from Python.
+_CELL, _TRIP, _LAUNCH = 0.7e-9, 1.2e-3, 8e-5
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,8 @@ class Backend:
         self, tables: FlatTables, plan: Plan, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
     ) -> Elimination:
         """Carry out a plan where each bucket is cheap; the tables are the same, to the bit, for integers."""
-        cells = plan.program.cells
-        if self.device == "cuda" and float(cells[cells >= _BUCKET].sum(dtype=float)) >= _WORTH:
+        large = plan.program.cells[plan.program.cells >= _BUCKET]
+        if self.device == "cuda" and large.sum(dtype=float) * _CELL > _TRIP + _LAUNCH * large.size:
             from dmcmc.inference.device import shared_device
             from dmcmc.inference.gpu_elimination import eliminate_hybrid
             from dmcmc.inference.hybrid import divide_work

@@ -1,7 +1,7 @@
 """The GPU: whether there is one, its memory, its streams. All allocation on the device happens here."""
 
 import weakref
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,10 +46,10 @@ def resolve_device(wish: str) -> str:
 class Device:
     """Buffers on the current GPU, kept between eliminations: allocating costs more than most of them take.
 
-    Attributes
+    Parameters
     ----------
-    limit : int
-        Bytes that may be held; less than the card has if set by the user.
+    limit
+        Bytes that the tables of an elimination may take; None allows what is free.
     """
 
     def __init__(self, limit: int | None = None) -> None:
@@ -63,12 +63,10 @@ class Device:
         self.streams = [cuda.stream(), cuda.stream()]
         self._limit = limit
 
-    @property
+    @cached_property
     def limit(self) -> int:
-        """Bytes that an elimination may take."""
-        if self._limit is not None:
-            return self._limit
-        return int(0.9 * (self._unused() + sum(b.nbytes for b in self._free)))
+        """Bytes that the tables of an elimination may take: what was free at first, less a reserve for scratch."""
+        return int(0.85 * self._unused()) if self._limit is None else self._limit
 
     def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
         """Return device memory for at least so many entries, contents undefined; one buffer a name and dtype."""

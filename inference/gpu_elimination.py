@@ -241,6 +241,7 @@ def join_rows(
     """
     x_size, width, both = int(meta[at]), int(meta[at + 2]), int(meta[at + 7])
     dtype = np.dtype(type(lowest))
+    half = dtype.type(lowest // 2) if dtype.kind == "i" else lowest  # below it, sums are −∞
     s = device.buffer("S" + slot, x_size * rows, dtype)
     b = device.buffer("B" + slot, x_size * width, dtype)
     start = device.buffer("start" + slot, both * rows, np.dtype(np.int64))
@@ -252,5 +253,5 @@ def join_rows(
     across, down = -(-width // kernel.tl), -(-rows // kernel.th)
     tiles = max(1, min(across, down * across // _BLOCKS))  # side by side in one block, if blocks are plenty
     kernel.launch[(down, -(-across // tiles)), (LANES, GROUPS), stream](
-        arena, meta_there, lows_there, at, s, b, start, out, out_at, rows, tiles, lowest
+        arena, meta_there, lows_there, at, s, b, start, out, out_at, rows, tiles, lowest, half
     )

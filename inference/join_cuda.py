@@ -45,7 +45,7 @@ class JoinKernel(NamedTuple):
 def join_kernel(dtype: np.dtype[Any], both: int, operation: int, large: bool) -> JoinKernel:
     """Return the kernel for a number type, a number of tables that vary with both (3: any), and a size of message."""
     heavy = both > 0 or dtype.itemsize == 8 or operation == LOG_SUM
-    rh, rl = (4, 4) if heavy else ((8, 8) if large else (4, 4))
+    rh, rl = (4, 4) if heavy else ((16, 4) if large else (4, 4))
     return JoinKernel(_build(dtype.type, both, operation, rh, rl), GROUPS * rh, LANES * rl)
 
 
@@ -59,7 +59,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
     places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
 
     @cuda.jit(**({} if config.ENABLE_CUDASIM else {"max_registers": 128}))  # two blocks a multiprocessor
-    def join(arena, meta, lows, where, s, b, start, out, out_at, rows, tiles, lowest):  # type: ignore[no-untyped-def]
+    def join(arena, meta, lows, where, s, b, start, out, out_at, rows, tiles, lowest, half):  # type: ignore[no-untyped-def]
         shared_h = cuda.shared.array(slice_h, number)
         shared_l = cuda.shared.array(slice_l, number)
         shared_start = cuda.shared.array(starts, np.int64)
@@ -74,7 +74,6 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         first_both = where + HEADER + meta[where + 1] + (meta[where + 5] + meta[where + 6]) * record
         nv = np.int32(meta[where + 7]) if general else np.int32(both)
         row = np.int64(cuda.blockIdx.x) * th
-        half = lowest / 2
         stride_0 = meta[first_both + 1] if both >= 1 else 0
         stride_1 = meta[first_both + record + 1] if both == 2 else 0
         for i in range(tid, nv * th, threads):
@@ -130,15 +129,16 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                                 cell[i * rl + j] = max(cell[i * rl + j], value)
             for i in range(rh):
                 r = row + ty + GROUPS * i
-                for j in range(rl):
-                    column = left + tx + np.int32(LANES * j)
-                    if r < rows and column < width:
+                if r < rows:
+                    at = out_at + r * width + left + tx
+                    for j in range(rl):
                         result = cell[i * rl + j]
                         if result < half:
                             result = lowest  # one −∞, whatever was added to it
-                        if log_sum and result > lowest:
+                        elif log_sum:
                             result += math.log(mass[i * rl + j])
-                        out[np.uint64(out_at + r * width + column)] = result
+                        if left + tx + np.int32(LANES * j) < width:
+                            out[np.uint64(at + LANES * j)] = result
 
     return join
 

@@ -27,6 +27,7 @@ from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
 _SETS = 2  # of buffers
+_SMALL = 1 << 18  # entries of a chunk's part of a table that are not worth a copy of their own
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Chunking:
     chunks : tuple of (tuple of int, int, int)
         For each chunk the fixed values, and the first and end value of the next variable.
     entries : int
-        Entries that one set of buffers takes: inputs, message, sums.
+        Entries that one set of buffers takes: inputs and message.
     resident : int
         Entries of inputs that all chunks share.
     """
@@ -65,13 +66,12 @@ def cut(plan: Plan, b: int, limit: int) -> Chunking:
     program = plan.program
     separator = plan.scope(plan.output(b))
     sizes = [int(program.domains[v]) for v in separator]
-    x_size = int(program.domains[program.variable[b]])
     scopes = [plan.scope(t) for t in plan.inputs(b)]
     for fixed in range(len(separator)):
         prefix = separator[: fixed + 1]
         resident = sum(prod(int(program.domains[v]) for v in s) for s in scopes if not set(s) & set(prefix))
         rest = prod(sizes[fixed + 1 :])
-        one = rest * (1 + x_size) + sum(  # message, sums, and the inputs that vary with the prefix
+        one = rest + sum(  # message, and the inputs that vary with the prefix
             prod(int(program.domains[v]) for v in s if v not in prefix) for s in scopes if set(s) & set(prefix)
         )
         size = (limit - resident) // (_SETS * one)
@@ -123,13 +123,13 @@ class _Stream:
             domains[self.prefix[-1]] = count
             at = program.at.copy()
             place = self.chunking.resident + slot * self.chunking.entries
+            for t, resident in self.resident_at.items():
+                at[t] = resident
+            size = {t: prod(int(domains[v]) for v in self.plan.scope(t)) for t in self.moving}
             starts = {}
-            for t in self.plan.inputs(self.b):
-                if t in self.resident_at:
-                    at[t] = self.resident_at[t]
-                    continue
+            for t in sorted(self.moving, key=lambda t: size[t] >= _SMALL):
                 at[t] = starts[t] = place
-                place += prod(int(domains[v]) for v in self.plan.scope(t))
+                place += size[t]
             at[self.plan.output(self.b)] = place
             cells = program.cells.copy()
             cells[self.b] = prod(int(domains[v]) for v in self.separator) * self.x_size
@@ -151,24 +151,40 @@ class _Stream:
         count = end - first
         meta, (meta_there, lows_there), starts, out_at = self._description(slot, count)
         values = {v: (i, i + 1) for v, i in zip(self.prefix[:-1], head, strict=True)} | {self.prefix[-1]: (first, end)}
+        small: list[NDArray[Any]] = []
         for t, start in starts.items():
-            scope = self.plan.scope(t)
-            rest = prod(int(self.plan.program.domains[v]) for v in scope if v not in values and v != scope[0])
-            width = rest * prod(values[v][1] - values[v][0] for v in scope[1:] if v in values)
-            begin = 0
-            for v in scope[1:]:
-                begin = begin * int(self.plan.program.domains[v]) + (values[v][0] if v in values else 0)
-            step = int(self.plan.sizes[t]) // self.x_size
+            pieces = self._pieces(t, values)
+            if pieces.size < _SMALL:  # gathered on the host, one copy for all of them: they come first
+                small.append(pieces.reshape(-1))
+                continue
             for x in range(self.x_size):
-                source = int(self.plan.program.at[t]) + x * step + begin
-                to = start + x * width
-                self.room[to : to + width].copy_to_device(self.arena[source : source + width], stream=stream)
+                to = start + x * pieces.shape[1]
+                self.room[to : to + pieces.shape[1]].copy_to_device(pieces[x], stream=stream)
+        if small:
+            begin = self.chunking.resident + slot * self.chunking.entries
+            entries = sum(part.size for part in small)
+            staged = self.device.pinned(f"staged{slot}", _SMALL * len(starts), self.arena.dtype)[:entries]
+            np.concatenate(small, out=staged)
+            self.room[begin : begin + entries].copy_to_device(staged, stream=stream)
         join_rows(
             self.device, self.room, meta, 0, meta_there, lows_there, self.room, out_at, 0, int(meta[3]), self.lowest,
             semiring.operation, stream, str(slot),
         )  # fmt: skip
         message, entries = self.message(chunk)
         self.room[out_at : out_at + entries].copy_to_host(self.arena[message : message + entries], stream=stream)
+
+    def _pieces(self, t: int, values: dict[int, tuple[int, int]]) -> NDArray[Any]:
+        """Return a chunk's part of an input, (domain of x, entries): a view of the arena."""
+        scope, domains = self.plan.scope(t), self.plan.program.domains
+        fixed = [v for v in scope[1:] if v in values]  # they lead
+        width = prod(int(domains[v]) for v in scope[1 + len(fixed) :])
+        begin = 0
+        for v in fixed:
+            begin = begin * int(domains[v]) + values[v][0]
+        count = prod(values[v][1] - values[v][0] for v in fixed)
+        at, size = int(self.plan.program.at[t]), int(self.plan.sizes[t])
+        table = self.arena[at : at + size].reshape(self.x_size, -1)
+        return table[:, begin * width : (begin + count) * width]
 
     def message(self, chunk: tuple[tuple[int, ...], int, int]) -> tuple[int, int]:
         """Return where a chunk's part of the message starts in the host's arena, and its entries."""

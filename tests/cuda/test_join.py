@@ -162,7 +162,7 @@ def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
     backend = Backend.of("cuda", 1)
     assert type(backend.eliminate(flat, plan, arithmetic)).__name__ == "Elimination"
     monkeypatch.setattr(backends, "_BUCKET", 10)
-    monkeypatch.setattr(backends, "_WORTH", 10)
+    monkeypatch.setattr(backends, "_CELL", 1.0)
     done = backend.eliminate(flat, plan, arithmetic)
     assert type(done).__name__ == "GpuElimination"
     assert done.total() == eliminate(flat, plan, arithmetic).total()
