@@ -20,8 +20,8 @@ from dmcmc.inference.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.tables import Array
 from dmcmc.inference.threads import run_parallel
 
-_LARGE = 1 << 18  # joined cells of a bucket that is worth several threads
-_TASK = 1 << 16  # joined cells of a thread's task, at least: starting one costs some 50 microseconds
+_LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
+_TASK = 1 << 17  # joined cells of a thread's task, at least: starting one costs some 50 microseconds
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         base = cuda.local.array(rl, number)
         tx, ty = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
         tid = ty * np.int32(LANES) + tx
+        # While a slice is loaded, a thread keeps to one column of S and one of B.
         x_size, width = np.int32(meta[where]), np.int32(meta[where + 2])
         record = 3 + meta[where + 1]
         first_both = where + HEADER + meta[where + 1] + (meta[where + 5] + meta[where + 6]) * record
@@ -94,10 +95,14 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                 here = min(np.int32(slice_x), np.int32(x_size - x0))
                 cuda.syncthreads()
                 if tile == 0 or x_size > slice_x:
-                    for i in range(tid, here * th, threads):
-                        shared_h[i] = s[np.int64(x0 + i // th) * rows + min(row + i % th, rows - 1)]
-                for i in range(tid, here * tl, threads):
-                    shared_l[i] = b[(x0 + i // tl) * width + min(left + i % tl, width - np.int32(1))]
+                    at = np.int64(x0 + tid // th) * rows + min(row + tid % th, rows - 1)
+                    for x in range(tid // th, here, threads // th):
+                        shared_h[np.uint64(x * th + tid % th)] = s[np.uint64(at)]
+                        at += (threads // th) * rows
+                at = np.int64(x0 + tid // tl) * width + min(left + tid % tl, width - np.int32(1))
+                for x in range(tid // tl, here, threads // tl):
+                    shared_l[np.uint64(x * tl + tid % tl)] = b[np.uint64(at)]
+                    at += (threads // tl) * width
                 cuda.syncthreads()
                 for x in range(here):
                     step_0, step_1 = (x0 + x) * stride_0, (x0 + x) * stride_1

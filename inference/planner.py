@@ -9,7 +9,7 @@ from numba import njit
 HUGE = 1 << 60  # entries; also what every larger product or sum becomes
 
 # What a joined cell costs, in nanoseconds of one core; only the proportions matter.
-_PER_CELL, _PER_ROW, _DENSE, _GATHERED = 0.06, 10.0, 0.12, 0.5
+_PER_CELL, _PER_ROW, _DENSE, _GATHERED = 0.06, 80.0, 0.12, 0.5
 _WIDEST = 1 << 12  # cells of a row
 _BASE = 1 << 16  # entries of what is added up for a row, for all values of the variable: should stay in the cache
 
