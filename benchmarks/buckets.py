@@ -20,7 +20,8 @@ from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.device import gpu_problem, shared_device
 from dmcmc.inference.elimination import eliminate, run_on_cpu
 from dmcmc.inference.flat import FlatTables, flatten
-from dmcmc.inference.gpu_elimination import choose_low, describe, join_rows
+from dmcmc.inference.gpu_description import choose_low, describe
+from dmcmc.inference.gpu_elimination import join_rows
 from dmcmc.inference.hybrid import divide_work
 from dmcmc.inference.plan import Plan, plan_flat
 from dmcmc.inference.semirings import MAX_PLUS, MAXIMUM
@@ -97,7 +98,7 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
         for _ in range(milliseconds):
             cuda.nanosleep(1_000_000)
 
-    flat, plan, domains = bucket(domain, factors, kind, cells)
+    flat, plan, _ = bucket(domain, factors, kind, cells)
     hybrid = divide_work(plan, 0)
     program = hybrid.plan.program
     device = shared_device()
@@ -105,7 +106,7 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     low[0] = choose_low(program, 0)
     meta, lows, _ = describe(program._replace(low=low), 0, 1, hybrid.device_begin)
     arena = device.buffer("bench", hybrid.device_entries, INT32.dtype)
-    for t in range(flat.count):
+    for t in range(flat.tables):
         at = int(program.at[t])
         arena[at : at + int(plan.sizes[t])].copy_to_device(flat.data[flat.at[t] : flat.at[t + 1]])
     meta_there, lows_there = device.upload("meta", meta), device.upload("lows", lows)
@@ -131,8 +132,9 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     moved = 4 * (int(plan.sizes.sum()))
     floors = {"bytes": moved / copy, "instructions": plan.cells / instructions}
     binding = max(floors, key=floors.__getitem__)
+    rate = plan.cells / seconds / 1e12
     return (
-        f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {seconds * 1e3:9.3f} ms {plan.cells / seconds / 1e12:8.3f}"
+        f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {seconds * 1e3:9.3f} ms {rate:8.3f}"
         f" T cells/s   {100 * floors[binding] / seconds:5.1f} % of the {binding} limit ({int(meta[2])} wide,"
         f" {meta[5]}+{meta[6]}+{meta[7]} tables)"
     )

@@ -81,7 +81,7 @@ def gibbs_speed(events: int) -> dict[str, float]:
     (local,) = divide(problem).locals
     samples, runs = 200, 4_000_000 // (200 * events)
     arithmetic = choose_arithmetic(problem.factors)
-    settings = Settings(arithmetic, seed=1, runs=runs, samples=samples, threads=1)
+    settings = Settings(arithmetic, seed=1, runs=runs, samples=samples)
     solver = registry.get("gibbs")
     speeds = []
     for _ in range(5):

@@ -22,10 +22,12 @@ import numpy as np
 from dmcmc import Factor, Problem, wcsp
 from dmcmc.config import bytes_of
 from dmcmc.inference.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.backends import CPU, Backend
 from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
 from dmcmc.inference.moment_matching import with_headroom
 from dmcmc.inference.orders import best_order, primal_graph, rule_order
 from dmcmc.inference.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.threads import cores
 
 # file: paper's width, its bounds at z_min, z_2, z_3, z_max
 MEASURED = {"spot5/404": (10, 106), "coloring_wcsp/queen5_5_3": (10, 18)}  # GpuBE run at this z: bound
@@ -69,16 +71,20 @@ def orders(problem: Problem) -> dict[str, tuple[int, ...]]:
 
 
 def bound(
-    problem: Problem, tables: Sequence[Table], order: Sequence[int], z: int, relaxation: Relaxation, memory: int
+    problem: Problem,
+    tables: Sequence[Table],
+    order: Sequence[int],
+    z: int,
+    relaxation: Relaxation,
+    memory: int,
+    backend: Backend = CPU,
 ) -> tuple[str, str, float]:
     """Return bound and decoded assignment's cost in the problem's sense, and milliseconds with planning."""
     arithmetic = with_headroom(choose_arithmetic(problem.factors))
     best = float("inf")
     for _ in range(3):
         start = time.perf_counter()
-        done = eliminate_within(
-            tables, problem.domains, order, (), arithmetic, relaxation, memory, threads=os.cpu_count() or 1
-        )
+        done = eliminate_within(tables, problem.domains, order, (), arithmetic, relaxation, memory, backend)
         vector: dict[int, int] = {}
         done.elimination.maximise(vector)
         best = min(best, 1e3 * (time.perf_counter() - start))
@@ -108,6 +114,7 @@ def main() -> None:
     parser.add_argument("--memory", type=bytes_of, default=bytes_of("2GiB"))
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--only", default="")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
     if "DMCMC_INSTANCES" not in os.environ:
         sys.exit("set DMCMC_INSTANCES to the folder that holds instances/ and generated/")
@@ -126,6 +133,7 @@ def main() -> None:
     ]
     print("\n".join(lines), flush=True)
     warm_up()
+    backend = Backend.of(options.device, cores())
     ratios: list[list[float]] = []
     for name, (width, printed) in PAPER.items():
         path = folder / "instances" / f"{name}.wcsp"
@@ -152,7 +160,7 @@ def main() -> None:
                 cells, bounds = [], []
                 for partition, matching in METHODS:
                     relaxation = Relaxation("mini-bucket", z, partition, matching)  # type: ignore[arg-type]
-                    value, cost, ms = bound(problem, tables, order, z, relaxation, options.memory)
+                    value, cost, ms = bound(problem, tables, order, z, relaxation, options.memory, backend)
                     cells.append(f"{value} / {cost} / {ms:.1f}")
                     bounds.append(float(value))
                 if name in known and known[name] > 0:

@@ -87,7 +87,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         help="override a key, e.g. local.runs=20 (repeatable)",
     )
     run.add_argument("--seed", metavar="N", help="seed of the samplers (the problem's own is problem.seed)")
-    run.add_argument("--device", metavar="auto|cpu", help="where to compute")
+    run.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")
     run.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

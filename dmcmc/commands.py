@@ -71,6 +71,10 @@ def _prepare(arguments: Namespace) -> tuple[Config, Problem]:
             check_writable(config.output)
         except FileError as error:
             raise FileError(f"{document.at(('output',))}: {error}") from error
+    if config.device == "cuda":
+        from dmcmc.inference.device import resolve_device
+
+        resolve_device(config.device)
     return config, problem_of(config, document)
 
 

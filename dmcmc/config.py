@@ -134,13 +134,16 @@ class Budget(Section, frozen=True):
 
 
 class Config(Section, frozen=True):
-    """A run. ``problem`` is ``{file: PATH}``, or ``{generator: NAME, ...}`` with the generator's parameters."""
+    """A run. ``problem`` is ``{file: PATH}``, or ``{generator: NAME, ...}`` with the generator's parameters.
+
+    A file is native (:mod:`dmcmc.native`) unless its name ends as :data:`dmcmc.wcsp.SUFFIXES` say.
+    """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
     local: Local = Local()
     combine: Combine = Combine()
     budget: Budget = Budget()
-    device: Annotated[Literal["auto", "cpu"], Meta(description="auto or cpu")] = "auto"
+    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"
     seed: Seed = 0
     output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
 
@@ -211,10 +214,11 @@ def problem_of(config: Config, document: Document | None = None) -> Problem:
     """
     at = (document or Document("")).at
     if "file" in config.problem:
-        from dmcmc import native
+        from dmcmc import native, wcsp
 
+        path = config.problem["file"]
         try:
-            return native.load(config.problem["file"])
+            return wcsp.load(path) if wcsp.is_wcsp(path) else native.load(path)
         except DmcmcError as error:
             raise type(error)(f"{at(('problem', 'file'))}: {error}") from error
     from dmcmc.generators import registry

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dmcmc.config import Config
+from dmcmc.inference.device import describe_gpu, opened
 from dmcmc.inference.threads import cores
 from dmcmc.memory import readable
 from dmcmc.version import __version__
@@ -46,7 +47,7 @@ def provenance(config: Config, ranks: int, threads: int, plan: Mapping[str, Any]
         "seed": config.seed,
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "device": "cpu",
+        "device": "cuda" if opened() else "cpu",
         "ranks": ranks,
         "threads": threads,
     }
@@ -62,7 +63,7 @@ def machine() -> dict[str, Any]:
         "threads": cores(),
         "memory": _memory(),
         "cache": os.environ.get("NUMBA_CACHE_DIR") or "__pycache__ beside the installed sources",
-        "gpu": "not used: this version computes on CPUs only",
+        "gpu": describe_gpu(),
     }
 
 

@@ -13,6 +13,7 @@ from dmcmc.combination import arithmetic_for, relaxation_of, shift_rooms
 from dmcmc.config import Config, Cooling, Local
 from dmcmc.inference.agents import Division, LocalProblem, divide
 from dmcmc.inference.arithmetic import Arithmetic
+from dmcmc.inference.backends import Backend
 from dmcmc.inference.dpop import UtilMessage, UtilStep, util_step
 from dmcmc.inference.errors import DmcmcError
 from dmcmc.inference.problem import Problem
@@ -50,7 +51,7 @@ class Task:
     tree: PseudoTree
     methods: tuple[str, ...]
     owner: tuple[int, ...]
-    threads: int
+    backend: Backend
 
 
 def solve(
@@ -127,7 +128,7 @@ def _prepare(problem: Problem, config: Config, world: World) -> Task:
         tree=build_pseudotree(problem, division),
         methods=tuple(method for method, _ in choices),
         owner=place_agents([cost for _, cost in choices], world.size),
-        threads=max(1, cores() // world.local_size),
+        backend=Backend.of(config.device, max(1, cores() // world.local_size), world.local_size),
     )
 
 
@@ -151,7 +152,7 @@ def _settings(task: Task, progress: Progress) -> Settings:
         runs=options.runs,
         samples=options.samples,
         temperature=temperature_of(options.temperature),
-        threads=task.threads,
+        backend=task.backend,
         progress=progress.advance,
     )
 
@@ -188,7 +189,7 @@ def _util_work(task: Task, tables: Mapping[int, SampledTable]) -> Callable[[int,
             task.tree.separators[agent],
             task.problem.domains,
             task.arithmetic,
-            threads=task.threads,
+            backend=task.backend,
             memory=task.config.budget.memory,
             name=task.problem.agents[agent],
             relaxation=relaxation,
@@ -255,7 +256,7 @@ def _result(task: Task, gathered: Sequence[tuple], world: World, seconds: float)
         agents=agents_in_order,
         trace=(TracePoint(seconds, outcome.objective, outcome.bound),),
         guarantee=report or None,
-        provenance=provenance(task.config, world.size, task.threads, _plan(task, agents_in_order)),
+        provenance=provenance(task.config, world.size, task.backend.threads, _plan(task, agents_in_order)),
     )
 
 

@@ -9,7 +9,6 @@ ANY = object()
 # (dotted key, value or ANY, advice)
 _SETTINGS: tuple[tuple[str, Any, str], ...] = (
     ("combine.mode", "shared", "use combine.mode: dpop"),
-    ("device", "cuda", "use device: cpu"),
     ("budget.time", ANY, "leave it out and bound the work by local.runs and local.samples"),
     ("budget.gap", ANY, "leave it out (exact tables close the gap)"),
     ("local.rows", ANY, "leave it out (every row is computed)"),

@@ -1,52 +1,87 @@
 """Where eliminations run: on the CPU, or shared between CPU and GPU."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dmcmc.inference.arithmetic import Arithmetic
-from dmcmc.inference.device import resolve_device
-from dmcmc.inference.elimination import Elimination, eliminate
+from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
+from dmcmc.inference.elimination import Elimination, eliminate, flat_tables
 from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
 _BUCKET = 1 << 18  # joined cells from which a bucket is worth a launch
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
-# Seconds: of a joined cell on one core, of the copies there and back, of a bucket's launches from Python.
-_CELL, _TRIP, _LAUNCH = 0.7e-9, 1.2e-3, 8e-5
+# Seconds: of a joined cell on one core, of the copies there and back, of a bucket's launches from Python, of opening a
+# GPU and loading the kernels.
+_CELL, _TRIP, _LAUNCH, _OPEN = 0.7e-9, 1.2e-3, 8e-5, 2.0
 
 
 @dataclass(frozen=True)
 class Backend:
-    """A device and the threads beside it.
+    """What eliminations may use.
 
     Attributes
     ----------
-    device : str
-        ``cpu`` or ``cuda``.
+    device : {"auto", "cpu", "cuda"}
+        ``auto`` opens a GPU, if there is one, at the first elimination that is worth it.
     threads : int
+    sharers : int
+        Processes that use the same GPU: each takes its part of the memory.
     """
 
     device: str = "cpu"
     threads: int = 1
+    sharers: int = 1
 
     @classmethod
-    def of(cls, wish: str, threads: int) -> "Backend":
+    def of(cls, wish: str, threads: int, sharers: int = 1) -> "Backend":
         """Return the backend for ``auto``, ``cpu`` or ``cuda``; :class:`Unavailable` for ``cuda`` without a GPU."""
-        return cls(resolve_device(wish), threads)
+        if wish == "cuda":
+            resolve_device(wish)
+        return cls(wish, threads, sharers)
 
     def eliminate(
-        self, tables: FlatTables, plan: Plan, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
+        self,
+        tables: Sequence[Table] | FlatTables,
+        plan: Plan,
+        arithmetic: Arithmetic,
+        semiring: Semiring = MAX_PLUS,
     ) -> Elimination:
-        """Carry out a plan where each bucket is cheap; the tables are the same, to the bit, for integers."""
-        large = plan.program.cells[plan.program.cells >= _BUCKET]
-        if self.device == "cuda" and large.sum(dtype=float) * _CELL > _TRIP + _LAUNCH * large.size:
-            from dmcmc.inference.device import shared_device
-            from dmcmc.inference.gpu_elimination import eliminate_hybrid
-            from dmcmc.inference.hybrid import divide_work
-            from dmcmc.inference.streaming import eliminate_streamed
+        """Carry out a plan where each bucket is cheap; the tables are the same, to the bit, for integers.
 
-            hybrid, limit = divide_work(plan, _BUCKET), shared_device().limit
+        What does not fit the device is streamed through it in chunks; a device that runs out of memory all the same
+        (others use it too) leaves the work to the CPU.
+        """
+        if not self._worth_a_gpu(plan):
+            return eliminate(tables, plan, arithmetic, self.threads, semiring)
+        from dmcmc.inference.gpu_elimination import eliminate_hybrid
+        from dmcmc.inference.hybrid import divide_work
+        from dmcmc.inference.streaming import eliminate_streamed
+
+        flat = flat_tables(tables, arithmetic)
+        hybrid, limit = divide_work(plan, _BUCKET), shared_device().limit // self.sharers
+        try:
             if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
-                return eliminate_hybrid(tables, hybrid, arithmetic, self.threads, semiring)
-            return eliminate_streamed(tables, plan, arithmetic, self.threads, limit, _STREAM, semiring)
-        return eliminate(tables, plan, arithmetic, self.threads, semiring)
+                return eliminate_hybrid(flat, hybrid, arithmetic, self.threads, semiring)
+            return eliminate_streamed(flat, plan, arithmetic, self.threads, limit, _STREAM, semiring)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        shared_device().release()
+        return eliminate(flat, plan, arithmetic, self.threads, semiring)
+
+    def _worth_a_gpu(self, plan: Plan) -> bool:
+        """Return whether the large buckets would take the CPU longer than the way to the GPU and back."""
+        if self.device == "cpu":
+            return False
+        large = plan.program.cells[plan.program.cells >= _BUCKET]
+        seconds = float(large.sum(dtype=float)) * _CELL
+        if seconds <= _TRIP + _LAUNCH * large.size:
+            return False
+        if self.device == "auto" and not opened():
+            return seconds > _OPEN * self.threads and gpu_problem() is None
+        return True
+
+
+CPU = Backend()

@@ -27,6 +27,18 @@ def gpu_problem() -> str | None:
     return "no CUDA device is visible"
 
 
+def describe_gpu() -> str:
+    """Return the name and memory of the GPU, or why there is none."""
+    problem = gpu_problem()
+    if problem is not None:
+        return f"none: {problem}"
+    from numba import cuda
+
+    gpu = cuda.get_current_device()
+    name = gpu.name.decode() if isinstance(gpu.name, bytes) else str(gpu.name)
+    return f"{name}, {cuda.current_context().get_memory_info().total / 2**30:.0f} GiB"
+
+
 def resolve_device(wish: str) -> str:
     """Return ``cpu`` or ``cuda`` for ``auto``, ``cpu`` or ``cuda``.
 
@@ -41,6 +53,12 @@ def resolve_device(wish: str) -> str:
     if wish == "cuda" and problem is not None:
         raise Unavailable(f"device: cuda: {problem}; use device: cpu or auto")
     return "cuda" if problem is None else "cpu"
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that the device's memory is used up."""
+    text = f"{type(error).__name__} {error}".upper()
+    return "OUT_OF_MEMORY" in text or "OUT OF MEMORY" in text
 
 
 class Device:
@@ -129,3 +147,8 @@ class Device:
 def shared_device() -> Device:
     """Return this process's device."""
     return Device()
+
+
+def opened() -> bool:
+    """Return whether this process uses a GPU."""
+    return shared_device.cache_info().currsize > 0

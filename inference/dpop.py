@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.backends import CPU, Backend
 from dmcmc.inference.elimination import Elimination, absorb
 from dmcmc.inference.orders import best_order
 from dmcmc.inference.relaxation import EXACT, Relaxation, eliminate_within
@@ -49,7 +50,7 @@ def util_step(
     separator: Sequence[int],
     domains: NDArray[np.int64],
     arithmetic: Arithmetic,
-    threads: int = 1,
+    backend: Backend = CPU,
     memory: int | None = None,
     name: str = "",
     relaxation: Relaxation = EXACT,
@@ -86,7 +87,7 @@ def util_step(
     joined = [*tables, *(table for message in children for table in message)]
     order = best_order([t.scope for t in joined], domains, interface, separator).variables
     what = f"agent {name}: its UTIL step"
-    found = eliminate_within(joined, domains, order, separator, arithmetic, relaxation, memory, threads, room, what)
+    found = eliminate_within(joined, domains, order, separator, arithmetic, relaxation, memory, backend, room, what)
     message = found.elimination.remaining()
     if found.margin > 0:
         margin = np.array(found.margin, dtype=arithmetic.dtype)

@@ -4,7 +4,7 @@ Dechter's bucket elimination (GpuBE journal paper, §3.1) with the join and the 
 """
 
 from collections.abc import Callable, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import cast
@@ -33,11 +33,14 @@ class Elimination:
     plan : Plan
     arena : ndarray, shape (plan.entries,)
     arithmetic : Arithmetic
+    semiring : Semiring
+        By which the tables were made; min-plus tables in the arena are negated.
     """
 
     plan: Plan
     arena: Array
     arithmetic: Arithmetic
+    semiring: Semiring = field(default=MAX_PLUS, kw_only=True)
 
     def table(self, t: int) -> Table:
         """Return table ``t`` of the plan as a view."""
@@ -46,14 +49,15 @@ class Elimination:
 
     def remaining(self) -> tuple[Table, ...]:
         """Return the tables over kept variables, none's scope inside another's; their sum is the result."""
-        return absorb([self.table(t) for t in self.plan.remaining], self.arithmetic)
+        left = absorb([self.table(t) for t in self.plan.remaining], self.arithmetic)
+        return tuple(Table(scope, signed(values, self.semiring, self.arithmetic)) for scope, values in left)
 
     def total(self) -> int | float:
         """Return the sum of the remaining tables where no variable was kept (encoded)."""
         value: int | float = 0
         for t in self.plan.remaining:
-            value = max(value + self.arena[self.plan.program.at[t]].item(), self.arithmetic.lowest)
-        return value
+            value = max(value + self.table(t).values.item(), self.arithmetic.lowest)
+        return value if self.arithmetic.is_lowest(value) else self.semiring.sign * value
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising value of every eliminated variable in ``values`` (variables,), which has the kept ones."""
@@ -90,10 +94,10 @@ def eliminate(
     threads
         How many threads the large buckets are spread over. The result does not depend on it.
     semiring
-        By which operation; for min-plus the tables are those of the negated problem.
+        By which operation; −∞ forbids an entry in all of them.
     """
-    flat = tables if isinstance(tables, FlatTables) else _flatten(tables, arithmetic)
-    done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic)
+    flat = flat_tables(tables, arithmetic, semiring)
+    done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic, semiring=semiring)
     place_inputs(plan.program, done.arena, *flat, arithmetic.dtype.type(arithmetic.lowest))
     run_on_cpu(done, 0, plan.buckets, semiring, threads)
     return done
@@ -112,8 +116,22 @@ def run_on_cpu(work: Elimination, first: int, last: int, semiring: Semiring, thr
         ready = b + 1
 
 
-def _flatten(tables: Sequence[Table], arithmetic: Arithmetic) -> FlatTables:
-    return flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
+def flat_tables(
+    tables: Sequence[Table] | FlatTables, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
+) -> FlatTables:
+    """Return encoded tables in one array, as the kernels of a semiring want them."""
+    if not isinstance(tables, FlatTables):
+        tables = flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
+    return tables._replace(data=signed(tables.data, semiring, arithmetic))
+
+
+def signed(values: Array, semiring: Semiring, arithmetic: Arithmetic) -> Array:
+    """Return encoded numbers, negated for min-plus; −∞ stays."""
+    if semiring.sign > 0:
+        return values
+    lowest = arithmetic.dtype.type(arithmetic.lowest)
+    hard = (values == lowest) | (values < arithmetic.threshold)
+    return np.where(hard, lowest, -values)
 
 
 def run_rows(work: Elimination, b: int, semiring: Semiring, threads: int, begin: int, end: int) -> None:

@@ -1,6 +1,7 @@
 """Tables as flat arrays: what compiled code reads instead of Python objects."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,14 +29,14 @@ class FlatTables(NamedTuple):
     data: Array
 
     @property
-    def count(self) -> int:
+    def tables(self) -> int:
         """Number of tables."""
         return self.at.size - 1
 
     def scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes as tuples."""
         flat, start = self.scope.tolist(), self.scope_start.tolist()
-        return [tuple(flat[a:b]) for a, b in zip(start[:-1], start[1:], strict=True)]
+        return [tuple(flat[a:b]) for a, b in pairwise(start)]
 
 
 def flatten(scopes: Sequence[Sequence[int]], tables: Sequence[Array], dtype: np.dtype[Any] | None = None) -> FlatTables:
@@ -72,7 +73,7 @@ def _recast(table: Array, dtype: np.dtype[Any]) -> Array:
 
 def magnitudes(flat: FlatTables) -> list[int | float]:
     """Return each table's largest finite |entry|; Python integers for integers, so that sums never wrap."""
-    if not flat.count:
+    if not flat.tables:
         return []
     data = flat.data
     hard = data == forbidden_value(data.dtype)

@@ -13,9 +13,9 @@ so that one copy takes the GPU what it needs, and one brings back what the CPU n
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from dmcmc.inference.gpu_description import group_buckets
 from dmcmc.inference.plan import Plan, Program
 
 Ints = NDArray[np.int64]
@@ -56,54 +56,11 @@ class Hybrid:
         return self.device_end - self.device_begin
 
 
-@njit(cache=True, nogil=True)
-def _groups(variable, input_start, inputs, cells, given, threshold):
-    """Return 0, 1, 2 for a bucket of A, G, C, and the bucket that takes each bucket's message (−1: none)."""
-    n = variable.size
-    taker = np.full(n, -1, dtype=np.int64)
-    for b in range(n):
-        for i in range(input_start[b], input_start[b + 1]):
-            if inputs[i] >= given:
-                taker[inputs[i] - given] = b
-    large = cells >= threshold
-    for b in range(1, n):  # the mini-buckets of a variable stay together
-        if variable[b] == variable[b - 1]:
-            large[b] |= large[b - 1]
-    for b in range(n - 2, -1, -1):
-        if variable[b] == variable[b + 1]:
-            large[b] |= large[b + 1]
-    needed = np.zeros(n, dtype=np.bool_)  # by a bucket of G, however far
-    for b in range(n - 1, -1, -1):
-        if taker[b] >= 0:
-            needed[b] = large[taker[b]] or needed[taker[b]]
-    for b in range(n - 2, -1, -1):
-        if variable[b] == variable[b + 1]:
-            needed[b] |= needed[b + 1]
-    group = np.zeros(n, dtype=np.int64)
-    after = np.zeros(n, dtype=np.bool_)  # takes something of G, or of what comes after it
-    b = 0
-    while b < n:
-        end = b + 1
-        while end < n and variable[end] == variable[b]:
-            end += 1
-        fed, any_large, wanted = False, False, False
-        for c in range(b, end):
-            any_large |= large[c]
-            wanted |= needed[c]
-            for i in range(input_start[c], input_start[c + 1]):
-                if inputs[i] >= given:
-                    fed |= group[inputs[i] - given] > 0
-        for c in range(b, end):
-            group[c] = 1 if any_large or (fed and wanted) else (2 if fed else 0)
-        b = end
-    return group, taker
-
-
 def divide_work(plan: Plan, threshold: int) -> Hybrid:
     """Give buckets of at least ``threshold`` joined cells, and what lies between them, to the GPU."""
     program = plan.program
     given = plan.tables - plan.buckets
-    group, taker = _groups(program.variable, program.input_start, program.inputs, program.cells, given, threshold)
+    group, taker = group_buckets(program.variable, program.input_start, program.inputs, program.cells, given, threshold)
     moved = np.argsort(group, kind="stable")
     first, last = int((group == 0).sum()), int((group <= 1).sum())
     place_of = np.empty_like(moved)

@@ -107,19 +107,19 @@ def split_bucket(program, b):
     dense = np.zeros(count, dtype=np.bool_)
     order = np.argsort(depth, kind="mergesort")
     for to in range(count):
-        i = order[to]
-        level[to] = depth[i]
-        at[to] = program.at[program.inputs[program.input_start[b] + i]]
-        strides[to] = all_strides[i, : 1 + k]
+        source = order[to]
+        level[to] = depth[source]
+        at[to] = program.at[program.inputs[program.input_start[b] + source]]
+        strides[to] = all_strides[source, : 1 + k]
         dense[to] = w > 0
         done = 1
         for j in range(w - 1, -1, -1):  # the offsets of l's last axes, repeated for every value of the next
-            stride = all_strides[i, 1 + k + j]
+            stride = all_strides[source, 1 + k + j]
             is_row[to] |= stride > 0
             dense[to] &= stride == done
             for value in range(1, sizes[k + j]):
-                for l in range(done):
-                    offsets[to, value * done + l] = offsets[to, l] + np.uint32(value * stride)
+                for i in range(done):
+                    offsets[to, value * done + i] = offsets[to, i] + np.uint32(value * stride)
             done *= sizes[k + j]
     return sizes[:k], width, program.domains[program.variable[b]], level, is_row, at, strides, offsets, dense
 

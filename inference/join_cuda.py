@@ -59,7 +59,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
     places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
 
     @cuda.jit(**({} if config.ENABLE_CUDASIM else {"max_registers": 128}))  # two blocks a multiprocessor
-    def join(arena, meta, lows, where, s, b, start, out, out_at, rows, tiles, lowest, half):  # type: ignore[no-untyped-def]
+    def join(arena, meta, lows, where, s, b, start, out, out_at, rows, tiles, lowest, half):
         shared_h = cuda.shared.array(slice_h, number)
         shared_l = cuda.shared.array(slice_l, number)
         shared_start = cuda.shared.array(starts, np.int64)
@@ -149,7 +149,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
 
 
 @cuda.jit
-def prepare(arena, meta, lows, where, first_row, rows, s, b, start, lowest):  # type: ignore[no-untyped-def]
+def prepare(arena, meta, lows, where, first_row, rows, s, b, start, lowest):
     """Fill S (domain of x, rows), B (domain of x, width) and start (tables, rows) for a range of rows; see above."""
     x_size, k, width = meta[where], np.int32(meta[where + 1]), np.int32(meta[where + 2])
     ns, nb, nv = np.int32(meta[where + 5]), np.int32(meta[where + 6]), np.int32(meta[where + 7])
@@ -187,7 +187,7 @@ def prepare(arena, meta, lows, where, first_row, rows, s, b, start, lowest):  # 
 
 
 @cuda.jit
-def choose_kernel(arena, words, first, last, values, lowest, scores):  # type: ignore[no-untyped-def]
+def choose_kernel(arena, words, first, last, values, lowest, scores):
     """Set the maximising values of buckets ``last`` - 1 down to ``first``; one block, a thread a value.
 
     words (int64) holds 7 lengths, a number that is added to every offset, and then the arrays of a program that have

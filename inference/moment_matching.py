@@ -104,8 +104,8 @@ def eliminate_matched(
     done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic)
     place_inputs(program, done.arena, *flat, lowest)
     given = plan.tables - plan.buckets
-    if given > flat.count:
-        done.arena[program.at[flat.count] : program.at[given - 1] + plan.sizes[given - 1]] = 0
+    if given > flat.tables:
+        done.arena[program.at[flat.tables] : program.at[given - 1] + plan.sizes[given - 1]] = 0
     bounds = np.zeros(plan.tables, dtype=number)
     state = np.zeros(4, dtype=number)
     max_marginals.measure_inputs(program, done.arena, bounds, state, lowest)
@@ -116,7 +116,7 @@ def eliminate_matched(
             _run_large(done, bounds, state, first, last, limit, threads)
         ready = last
     live, shifts, skipped = state[1].item(), int(state[2]), int(state[3])
-    margin = 0.0 if arithmetic.exact else 4 * max(1, flat.count + shifts) * 2.0**-53 * float(live)
+    margin = 0.0 if arithmetic.exact else 4 * max(1, flat.tables + shifts) * 2.0**-53 * float(live)
     return Matched(done, bounds, live, shifts, skipped, margin)
 
 

@@ -33,7 +33,8 @@ class Program(NamedTuple):
     variable : (buckets,)
         What each bucket eliminates. Neighbouring buckets of one variable are its mini-buckets.
     input_start, inputs
-        Tables of bucket b: ``inputs[input_start[b]:input_start[b + 1]]``. Its message is table ``tables − buckets + b``.
+        Tables of bucket b: ``inputs[input_start[b]:input_start[b + 1]]``. Its message is table
+        ``tables − buckets + b``.
     cells : (buckets,)
         Of the joined table, which is never written.
     low : (buckets,)

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.backends import CPU, Backend
 from dmcmc.inference.content_partition import eliminate_by_content
-from dmcmc.inference.elimination import Elimination, eliminate
+from dmcmc.inference.elimination import Elimination
 from dmcmc.inference.minibuckets import check_z, least_z, plan_mini_buckets, plan_within
 from dmcmc.inference.moment_matching import eliminate_matched
 from dmcmc.inference.plan import Ints, Plan, check_memory, plan_elimination
@@ -66,7 +67,7 @@ def eliminate_within(
     arithmetic: Arithmetic,
     relaxation: Relaxation = EXACT,
     memory: int | None = None,
-    threads: int = 1,
+    backend: Backend = CPU,
     room: int | float | None = None,
     what: str = "",
 ) -> Relaxed:
@@ -76,6 +77,8 @@ def eliminate_within(
     ----------
     memory
         Bytes of tables; None for no limit.
+    backend
+        Where it runs; moment matching and content-based partitions run on its threads alone.
     room
         As in :func:`dmcmc.inference.moment_matching.eliminate_matched`.
     what
@@ -92,23 +95,23 @@ def eliminate_within(
     if relaxation.method == "exact" and memory is not None:
         check_memory(plan, arithmetic, memory, what, REMEDY)
     if relaxation.method != "mini-bucket" and (entries is None or plan.entries <= entries):
-        return Relaxed(eliminate(tables, plan, arithmetic, threads), None, 0.0)
+        return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
     z, relaxed = _plan(scopes, domains, order, keep, relaxation, plan, entries, what)
     if relaxed is plan:
-        return Relaxed(eliminate(tables, plan, arithmetic, threads), None, 0.0)
+        return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
     half = None if entries is None else entries // 2
     if memory is not None:
         check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
     if relaxation.partition == "content":
         matching = relaxation.moment_matching
-        found = eliminate_by_content(tables, domains, order, keep, z, arithmetic, matching, threads, half, room)
+        found = eliminate_by_content(tables, domains, order, keep, z, arithmetic, matching, backend.threads, half, room)
         if half is None or found.elimination.plan.entries <= half:
             return Relaxed(found.elimination, z, found.margin)
         del found  # what was not merged took more than the scopes let expect
     if relaxation.moment_matching:
-        found = eliminate_matched(tables, relaxed, arithmetic, threads, room)
+        found = eliminate_matched(tables, relaxed, arithmetic, backend.threads, room)
         return Relaxed(found.elimination, z, found.margin)
-    return Relaxed(eliminate(tables, relaxed, arithmetic, threads), z, 0.0)
+    return Relaxed(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
 
 
 def _plan(

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-import numpy as np
-
 MAXIMUM, LOG_SUM = 0, 1  # how a bucket's values of its variable are put together
 
 
@@ -24,24 +22,9 @@ class Semiring:
     operation: int
     sign: int
 
-    @property
-    def exact(self) -> bool:
-        """Whether integers stay integers."""
-        return self.operation == MAXIMUM
-
 
 MAX_PLUS = Semiring("max-plus", MAXIMUM, 1)
 MIN_PLUS = Semiring("min-plus", MAXIMUM, -1)
 LOG_SUM_EXP = Semiring("log-sum-exp", LOG_SUM, 1)
 
 SEMIRINGS = {s.name: s for s in (MAX_PLUS, MIN_PLUS, LOG_SUM_EXP)}
-
-
-def log_sum_exp(values: np.ndarray) -> float:
-    """Return log Σ exp of a vector without overflow; −inf for none.
-
-    >>> round(log_sum_exp(np.array([1000.0, 1000.0])), 6)
-    1000.693147
-    """
-    top = float(values.max(initial=-np.inf))
-    return top if np.isinf(top) else top + float(np.log(np.exp(values - top).sum()))

@@ -11,17 +11,18 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.device import Device, shared_device
-from dmcmc.inference.elimination import Elimination, run_on_cpu, run_rows
+from dmcmc.inference.elimination import Elimination, flat_tables, run_on_cpu, run_rows
 from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.flat import FlatTables
-from dmcmc.inference.gpu_elimination import choose_low, describe, join_rows
+from dmcmc.inference.gpu_description import choose_low, describe
+from dmcmc.inference.gpu_elimination import join_rows
 from dmcmc.inference.join_cpu import place_inputs
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
@@ -86,6 +87,16 @@ def cut(plan: Plan, b: int, limit: int) -> Chunking:
     )
 
 
+class _Description(NamedTuple):
+    """A chunk's words and offsets, here and there, and where its inputs and its message lie on the device."""
+
+    meta: NDArray[np.int64]
+    meta_there: Any
+    lows_there: Any
+    starts: dict[int, int]
+    out_at: int
+
+
 class _Stream:
     """A bucket being worked off on the device: its chunk buffers and descriptions."""
 
@@ -111,9 +122,9 @@ class _Stream:
                 self.resident_at[t] = at
                 at += size
         device.streams[0].synchronize()
-        self._described: dict[tuple[int, int], Any] = {}
+        self._described: dict[tuple[int, int], _Description] = {}
 
-    def _description(self, slot: int, count: int) -> tuple[Any, dict[int, int], int]:
+    def _description(self, slot: int, count: int) -> "_Description":
         """Return the words of a chunk of ``count`` values in a set of buffers, and where its inputs and message lie."""
         key = (slot, count)
         if key not in self._described:
@@ -141,7 +152,7 @@ class _Stream:
                 self.device.upload(f"meta{slot}/{count}", meta),
                 self.device.upload(f"lows{slot}/{count}", lows),
             )
-            self._described[key] = (meta, there, starts, place)
+            self._described[key] = _Description(meta, *there, starts, place)
         return self._described[key]
 
     def run(self, chunk: tuple[tuple[int, ...], int, int], slot: int, semiring: Semiring) -> None:
@@ -149,7 +160,7 @@ class _Stream:
         head, first, end = chunk
         stream = self.device.streams[slot]
         count = end - first
-        meta, (meta_there, lows_there), starts, out_at = self._description(slot, count)
+        meta, meta_there, lows_there, starts, out_at = self._description(slot, count)
         values = {v: (i, i + 1) for v, i in zip(self.prefix[:-1], head, strict=True)} | {self.prefix[-1]: (first, end)}
         small: list[NDArray[Any]] = []
         for t, start in starts.items():
@@ -280,7 +291,8 @@ def eliminate_streamed(
     """
     device = device or shared_device()
     arena = device.pinned("arena", plan.entries, arithmetic.dtype)
-    done = Elimination(plan, arena, arithmetic)
+    flat = flat_tables(flat, arithmetic, semiring)
+    done = Elimination(plan, arena, arithmetic, semiring=semiring)
     place_inputs(plan.program, arena, *flat, arithmetic.dtype.type(arithmetic.lowest))
     ready = 0
     for b in (*np.flatnonzero(plan.program.cells >= threshold).tolist(), plan.buckets):

@@ -10,7 +10,7 @@ from functools import partial
 
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic
-from dmcmc.inference.elimination import Elimination, eliminate
+from dmcmc.inference.elimination import Elimination
 from dmcmc.inference.plan import check_memory
 from dmcmc.samplers.protocol import SampledTable, Settings
 
@@ -38,7 +38,7 @@ class ExactSolver:
 def _solve(local: LocalProblem, settings: Settings) -> SampledTable:
     start = time.perf_counter()
     arithmetic = settings.arithmetic
-    done = eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic, settings.threads)
+    done = settings.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
     tables = done.remaining()
     return SampledTable(
         lower=tables,

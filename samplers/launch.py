@@ -54,7 +54,7 @@ class ChainSolver:
         """Sample every agent; chains of all agents are spread over the threads."""
         kernel = compile_chains(self.sampler)
         jobs = [_Job(local, settings, kernel) for local in problems]
-        run_parallel([task for job in jobs for task in job.tasks(settings.threads)], settings.threads)
+        run_parallel([task for job in jobs for task in job.tasks(settings.backend.threads)], settings.backend.threads)
         return [job.result(self.name) for job in jobs]
 
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.backends import CPU, Backend
 from dmcmc.samplers.schedule import Temperature
 
 
@@ -26,7 +27,8 @@ class Settings:
     runs, samples : int
         R and S: chains a row, and trials a chain.
     temperature : Temperature
-    threads : int
+    backend : Backend
+        Its threads, and a GPU if it has one.
     progress : callable
         Called with the number of agents finished since the last call.
     """
@@ -36,7 +38,7 @@ class Settings:
     runs: int = 10
     samples: int = 100
     temperature: Temperature = field(default_factory=Temperature)
-    threads: int = 1
+    backend: Backend = CPU
     progress: Callable[[int], None] = lambda _: None
 
 

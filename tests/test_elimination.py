@@ -18,7 +18,7 @@ from dmcmc.inference.elimination import absorb, eliminate
 from dmcmc.inference.join_cpu import split_bucket
 from dmcmc.inference.plan import plan_elimination
 from dmcmc.inference.planner import HUGE
-from dmcmc.inference.semirings import LOG_SUM_EXP
+from dmcmc.inference.semirings import LOG_SUM_EXP, MIN_PLUS
 
 NUMBERS = {"int32": (100, False), "int64": (2**40, False), "float64": (1e3, True)}
 
@@ -165,6 +165,21 @@ def test_every_path_of_the_kernel_gives_the_same_numbers(path, numbers, hard):
     assert done.arithmetic.dtype.name == numbers
     expected = naive.marginal(plain(factors), [0], keep, domains)
     assert naive.same_numbers(remains(done, keep, domains), expected, tolerance)
+
+
+@given(cases(numbers=("int32", "float64")))
+@settings(max_examples=60, deadline=None)
+def test_min_plus_takes_the_least_that_is_not_forbidden(case):
+    factors, domains, order, keep = case
+    arithmetic = choose_arithmetic(factors)
+    plan = plan_elimination([f.scope for f in factors], domains, order, keep)
+    encoded = [arithmetic.encode(f) for f in factors]
+    done = eliminate(encoded, plan, arithmetic, semiring=MIN_PLUS)
+    everything = naive.join(naive.plain_tables(encoded, arithmetic), [*keep, *order], domains).astype(float)
+    costs = np.where(np.isneginf(everything), np.inf, everything)
+    least = costs.reshape(*costs.shape[: len(keep)], -1).min(axis=-1)
+    found = remains(done, keep, domains).astype(float)
+    assert np.allclose(np.where(np.isneginf(found), np.inf, found), least, rtol=1e-9, atol=1e-9)
 
 
 @given(cases(numbers=("float64",)))

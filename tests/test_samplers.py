@@ -11,6 +11,7 @@ from problem_strategies import random_problem
 from dmcmc import Factor, Problem
 from dmcmc.inference.agents import divide
 from dmcmc.inference.arithmetic import choose_arithmetic
+from dmcmc.inference.backends import Backend
 from dmcmc.inference.errors import ConfigError, ResourceError
 from dmcmc.samplers import launch, metropolis, registry
 from dmcmc.samplers.auto import choose_method
@@ -98,7 +99,7 @@ def test_a_seed_decides_the_table_whatever_the_threads_chunks_and_batches(method
     assert max(local.rows for local in locals_) > 20
     expected = bytes_of(locals_, tables)
     for threads in (2, 5):
-        assert bytes_of(locals_, solved(WIDE, method, threads=threads, **options)[1]) == expected
+        assert bytes_of(locals_, solved(WIDE, method, backend=Backend(threads=threads), **options)[1]) == expected
     alone = [registry.get(method).solve([p], Settings(arithmetic, **options))[0] for p in reversed(locals_)]
     assert bytes_of(locals_, alone[::-1]) == expected
     monkeypatch.setattr(launch, "_CHUNK", 100)

@@ -1,5 +1,7 @@
 """Eliminations that use a GPU give the same tables, to the bit, as those that do not; runs under Numba's simulator."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -97,7 +99,7 @@ def test_dividing_the_work_keeps_the_plan(problem, threshold):
     assert sorted(shared.variable.tolist()) == sorted(plan.program.variable.tolist())
     assert sorted(shared.cells.tolist()) == sorted(plan.program.cells.tolist())
     ends = sorted(zip(shared.at.tolist(), hybrid.plan.sizes.tolist(), strict=True))
-    assert all(a + size <= b for (a, size), (b, _) in zip(ends[:-1], ends[1:], strict=True))  # no two tables overlap
+    assert all(a + size <= b for (a, size), (b, _) in pairwise(ends))  # no two tables overlap
     large = [b for b in range(plan.buckets) if shared.cells[b] >= threshold]
     assert all(hybrid.first <= b < hybrid.last for b in large)
 
