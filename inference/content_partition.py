@@ -17,9 +17,9 @@ import numpy as np
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.elimination import Elimination, eliminate
 from dmcmc.inference.mini_planner import greedy_merges
-from dmcmc.inference.minibuckets import Partition, assemble, check_z, rank_of
+from dmcmc.inference.minibuckets import Partition, assemble, check_z
 from dmcmc.inference.moment_matching import Matched, eliminate_matched, room_of
-from dmcmc.inference.plan import Ints
+from dmcmc.inference.plan import Ints, rank_of
 from dmcmc.inference.tables import Array
 
 _SAMPLES = 128

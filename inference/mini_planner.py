@@ -7,7 +7,7 @@ from dmcmc.inference.planner import choose_row, sort_by, times
 
 
 @njit(cache=True, nogil=True)
-def room(array, needed):
+def grown(array, needed):
     """Return the array, or a longer copy if it has fewer than ``needed`` entries."""
     if needed <= array.size:
         return array
@@ -54,8 +54,8 @@ def first_fit(scope_start, scope, rank, order, z):
         variable: of each mini-bucket; member_start, members: its tables; remaining: tables over kept variables.
     """
     given, steps = scope_start.size - 1, order.size
-    start = room(scope_start.copy(), 2 * given + 2 * steps + 16)
-    scopes = room(scope.copy(), 2 * scope.size + 16 * steps + 64)
+    start = grown(scope_start.copy(), 2 * given + 2 * steps + 16)
+    scopes = grown(scope.copy(), 2 * scope.size + 16 * steps + 64)
     follower = np.full(start.size, -1, dtype=np.int64)
     head = np.full(steps + 1, -1, dtype=np.int64)  # the last one: tables over kept variables
     tail = np.full(steps + 1, -1, dtype=np.int64)
@@ -94,17 +94,17 @@ def first_fit(scope_start, scope, rank, order, z):
                     home_of[j] = g
                     made = max(made, g + 1)
                     break
-        variable = room(variable, groups + made)
-        member_start = room(member_start, groups + made + 1)
-        members = room(members, taken + count)
-        start = room(start, tables + made + 1)
-        follower = room(follower, tables + made)
+        variable = grown(variable, groups + made)
+        member_start = grown(member_start, groups + made + 1)
+        members = grown(members, taken + count)
+        start = grown(start, tables + made + 1)
+        follower = grown(follower, tables + made)
         for g in range(made):
             for j in range(count):
                 if home_of[j] == g:
                     members[taken] = bucket[j]
                     taken += 1
-            scopes = room(scopes, start[tables] + sizes[g])
+            scopes = grown(scopes, start[tables] + sizes[g])
             start[tables + 1] = start[tables] + sizes[g]
             scopes[start[tables] : start[tables + 1]] = unions[g, : sizes[g]]
             variable[groups] = order[b]

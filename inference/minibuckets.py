@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.mini_planner import first_fit, measure
-from dmcmc.inference.plan import Ints, Plan, Program
+from dmcmc.inference.plan import Ints, Plan, Program, places, rank_of
 
 
 class Partition(NamedTuple):
@@ -90,13 +90,6 @@ def plan_mini_buckets(
     return assemble(Partition(*found), domains, rank, shifts)
 
 
-def rank_of(domains: Ints, order: Sequence[int], keep: Sequence[int]) -> Ints:
-    """Return each variable's position in the elimination order, kept variables last, −1 for the others."""
-    rank = np.full(domains.size, -1, dtype=np.int64)
-    rank[np.array([*order, *keep], dtype=np.int64)] = np.arange(len(order) + len(keep))
-    return rank
-
-
 def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) -> Plan:
     """Return a partition as a plan, with tables for shifts if wanted."""
     groups = parts.variable.size
@@ -115,9 +108,7 @@ def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) 
         input_start[1:] += np.cumsum(shared(parts.variable))
         remaining = np.where(remaining >= given, remaining + extra, remaining)
     size, cells, low = measure(start, scope, rank, domains, parts.variable, input_start, inputs)
-    at = np.zeros(size.size, dtype=np.int64)
-    np.cumsum(size[:-1], out=at[1:]) if size.size else None
-    program = Program(domains, start, scope, at, parts.variable, input_start, inputs, cells, low)
+    program = Program(domains, start, scope, places(size), parts.variable, input_start, inputs, cells, low)
     return Plan(program, size, tuple(remaining.tolist()))
 
 

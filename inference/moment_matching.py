@@ -26,8 +26,8 @@ import numpy as np
 
 from dmcmc.inference import max_marginals
 from dmcmc.inference.arithmetic import ADDENDS, Arithmetic, Table
-from dmcmc.inference.elimination import Elimination, run_on_cpu
-from dmcmc.inference.flat import FlatTables, flatten
+from dmcmc.inference.elimination import Elimination, flat_tables, run_on_cpu
+from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.join_cpu import place_inputs, split_bucket
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS
@@ -96,7 +96,7 @@ def eliminate_matched(
     room
         The most that may be live; :func:`room_of` the arithmetic if None.
     """
-    flat = tables if isinstance(tables, FlatTables) else flatten(*_columns(tables), arithmetic.dtype)
+    flat = flat_tables(tables, arithmetic)
     program = plan.program
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     number = np.int64 if arithmetic.exact else np.float64
@@ -118,10 +118,6 @@ def eliminate_matched(
     live, shifts, skipped = state[1].item(), int(state[2]), int(state[3])
     margin = 0.0 if arithmetic.exact else 4 * max(1, flat.tables + shifts) * 2.0**-53 * float(live)
     return Matched(done, bounds, live, shifts, skipped, margin)
-
-
-def _columns(tables: Sequence[Table]) -> tuple[list[tuple[int, ...]], list[Array]]:
-    return [t.scope for t in tables], [t.values for t in tables]
 
 
 def _large_variables(plan: Plan) -> list[tuple[int, int]]:

@@ -130,17 +130,26 @@ def plan_elimination(
 
 def plan_flat(scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int] = ()) -> Plan:
     """Plan as :func:`plan_elimination` does, from scopes laid out as in :class:`dmcmc.inference.flat.FlatTables`."""
-    eliminated = np.array(order, dtype=np.int64)
-    rank = np.full(domains.size, -1, dtype=np.int64)
-    rank[eliminated] = np.arange(eliminated.size)
-    rank[np.array(keep, dtype=np.int64)] = eliminated.size + np.arange(len(keep))
+    eliminated, rank = np.array(order, dtype=np.int64), rank_of(domains, order, keep)
     start, scopes, size, input_start, inputs, remaining, cells, low = plan_buckets(
         scope_start, scope, rank, eliminated, domains
     )
-    at = np.zeros(size.size, dtype=np.int64)
-    np.cumsum(size[:-1], out=at[1:]) if size.size else None
-    program = Program(domains, start, scopes, at, eliminated, input_start, inputs, cells, low)
+    program = Program(domains, start, scopes, places(size), eliminated, input_start, inputs, cells, low)
     return Plan(program, size, tuple(remaining.tolist()))
+
+
+def rank_of(domains: Ints, order: Sequence[int], keep: Sequence[int]) -> Ints:
+    """Return each variable's position in the elimination order, kept variables last, −1 for the others."""
+    rank = np.full(domains.size, -1, dtype=np.int64)
+    rank[np.array([*order, *keep], dtype=np.int64)] = np.arange(len(order) + len(keep))
+    return rank
+
+
+def places(sizes: Ints) -> Ints:
+    """Return where each table starts, one after another."""
+    at = np.zeros(sizes.size, dtype=np.int64)
+    np.cumsum(sizes[:-1], out=at[1:])
+    return at
 
 
 def check_memory(plan: Plan, arithmetic: Arithmetic, memory: int, what: str, remedy: str) -> None:

@@ -169,11 +169,6 @@ class Problem:
         return len(self.agents)
 
     @cached_property
-    def integral(self) -> bool:
-        """Whether every table holds integers."""
-        return all(f.table.dtype.kind == "i" for f in self.factors)
-
-    @cached_property
     def flat(self) -> FlatTables:
         """All tables in one array, in the order of the factors."""
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])

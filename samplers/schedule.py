@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from dmcmc.samplers.model import ChainModel
 
-SHAPES = ("geometric", "linear")
-
 _HOT = 0.45  # of the typical spread of a conditional; the two were tuned on meeting and uniform problems
 _COLD = 0.13
 

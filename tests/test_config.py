@@ -99,7 +99,7 @@ def test_a_configuration_is_immutable(tmp_path: Path) -> None:
         ("local: {method: gibs}", "run.yaml:2: local.method: "),
         ("budget: {memory: 8 giraffes}", "run.yaml:2: budget.memory: expected a size such as 8GiB"),
         ("budget: {memory: 0}", "run.yaml:2: budget.memory: expected a size such as 8GiB"),
-        ("device: tpu", "run.yaml:2: device: expected auto or cpu, got 'tpu'"),
+        ("device: tpu", "run.yaml:2: device: expected auto, cpu or cuda, got 'tpu'"),
         ("seed: -1", "run.yaml:2: seed: expected a whole number >= 0 (and < 2^63), got -1"),
         ("output: 5", "run.yaml:2: output: expected a file path, got 5"),
         ("seed: 1\nseed: 2", "run.yaml:3: seed: stands twice (first in line 2)"),
