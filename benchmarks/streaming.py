@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from buckets import INT32, bucket
 
+from dmcmc.inference.arena import place_inputs
 from dmcmc.inference.device import shared_device
 from dmcmc.inference.elimination import Elimination, run_on_cpu
-from dmcmc.inference.join_cpu import place_inputs
 from dmcmc.inference.semirings import MAX_PLUS
 from dmcmc.inference.streaming import cut, stream_bucket
 from dmcmc.inference.threads import cores
@@ -31,7 +31,7 @@ def main() -> None:
     lines = []
     for kind, domain in (("child", 10), ("split", 4)):
         flat, plan, _ = bucket(domain, 4, kind, options.cells)
-        arena = device.pinned("arena", plan.entries, INT32.dtype)
+        arena = device.page_locked(plan.entries, INT32.dtype)
         work = Elimination(plan, arena, INT32)
         place_inputs(plan.program, arena, *flat, np.int32(INT32.lowest))
         run_on_cpu(work, 0, 1, MAX_PLUS, cores())

@@ -128,7 +128,7 @@ class Combine(Section, frozen=True):
 
 
 class Budget(Section, frozen=True):
-    """What a run may take: ``memory`` is the bytes of tables one process may hold."""
+    """What a run may take: ``memory`` is the bytes that the tables of one agent's elimination may have."""
 
     memory: Bytes = 8 << 30
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from dmcmc.config import Config
-from dmcmc.inference.device import describe_gpu, opened
+from dmcmc.inference.device import describe_gpu
 from dmcmc.inference.threads import cores
 from dmcmc.memory import readable
 from dmcmc.version import __version__
@@ -29,7 +29,9 @@ def versions() -> dict[str, str | None]:
     return found
 
 
-def provenance(config: Config, ranks: int, threads: int, plan: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def provenance(
+    config: Config, ranks: int, threads: int, plan: Mapping[str, Any] | None = None, device: str = "cpu"
+) -> dict[str, Any]:
     """Return what it takes to repeat a run.
 
     Parameters
@@ -39,7 +41,9 @@ def provenance(config: Config, ranks: int, threads: int, plan: Mapping[str, Any]
     ranks, threads
         Processes, and threads in each.
     plan
-        What was chosen: orders, table sizes, methods; plain data.
+        What was chosen, as plain data.
+    device
+        ``cuda`` if any process used a GPU.
     """
     return {
         "config": msgspec.to_builtins(config),
@@ -47,7 +51,7 @@ def provenance(config: Config, ranks: int, threads: int, plan: Mapping[str, Any]
         "seed": config.seed,
         "versions": versions(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "device": "cuda" if opened() else "cpu",
+        "device": device,
         "ranks": ranks,
         "threads": threads,
     }

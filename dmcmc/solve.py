@@ -14,6 +14,7 @@ from dmcmc.config import Config, Cooling, Local
 from dmcmc.inference.agents import Division, LocalProblem, divide
 from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.backends import Backend
+from dmcmc.inference.device import opened
 from dmcmc.inference.dpop import UtilMessage, UtilStep, util_step
 from dmcmc.inference.errors import DmcmcError
 from dmcmc.inference.problem import Problem
@@ -93,7 +94,7 @@ def solve(
     values, down = value_phase(task.tree, post, clocks, steps, lambda agent, b: tables[agent].witness(b))
     metrics = [(a, _metrics(task, a, tables[a], steps[a], world.rank, (up.get(a, Sent()), down[a]))) for a in mine]
     roots = {a: steps[a].total for a in mine if task.tree.parent[a] < 0}
-    gathered = world.gather((values, metrics, roots, max(clocks.values(), default=0.0)))
+    gathered = world.gather((values, metrics, roots, max(clocks.values(), default=0.0), opened()))
     if gathered is None:
         return None
     return _result(task, gathered, world, time.perf_counter() - start)
@@ -226,7 +227,7 @@ def _result(task: Task, gathered: Sequence[tuple], world: World, seconds: float)
     chosen: dict[int, int] = {}
     metrics: dict[int, AgentMetrics] = {}
     roots: dict[int, int | float] = {}
-    for values, agents, totals, _ in gathered:
+    for values, agents, totals, *_ in gathered:
         chosen |= values
         metrics |= dict(agents)
         roots |= totals
@@ -250,13 +251,19 @@ def _result(task: Task, gathered: Sequence[tuple], world: World, seconds: float)
         assignment=None if outcome.status == "infeasible" else problem.assignment(values),
         sense="max" if problem.sense == "max" else "min",
         time=seconds,
-        simulated_time=max(clock for *_, clock in gathered),
+        simulated_time=max(clock for *_, clock, _ in gathered),
         msg_count=sum(m.msg_count for m in agents_in_order),
         msg_size=sum(m.msg_size for m in agents_in_order),
         agents=agents_in_order,
         trace=(TracePoint(seconds, outcome.objective, outcome.bound),),
         guarantee=report or None,
-        provenance=provenance(task.config, world.size, task.backend.threads, _plan(task, agents_in_order)),
+        provenance=provenance(
+            task.config,
+            world.size,
+            task.backend.threads,
+            _plan(task, agents_in_order),
+            "cuda" if any(gpu for *_, gpu in gathered) else "cpu",
+        ),
     )
 
 

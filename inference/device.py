@@ -117,8 +117,13 @@ class Device:
         except (AttributeError, NotImplementedError, OverflowError):  # the simulator has no memory of its own
             return 1 << 32
 
+    def page_locked(self, entries: int, dtype: np.dtype[Any]) -> Array:
+        """Return new host memory that the GPU copies from and to at full speed; freed with the last view of it."""
+        held: Array = self._cuda.pinned_array(max(1, entries), dtype)
+        return held
+
     def pinned(self, name: str, entries: int, dtype: np.dtype[Any]) -> Array:
-        """Return host memory that the GPU copies from and to at full speed, while it computes."""
+        """Return page-locked host memory for passing use; one buffer a name, contents undefined."""
         need = max(1, entries) * dtype.itemsize
         held = self._pinned.get(name)
         if held is None or held.nbytes < need:

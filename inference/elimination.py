@@ -12,11 +12,12 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.arena import choose_values, place_inputs
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.flat import FlatTables, flatten
-from dmcmc.inference.join_cpu import choose_values, join, place_inputs, run_buckets, split_bucket
+from dmcmc.inference.join_cpu import join, run_buckets, split_bucket
 from dmcmc.inference.plan import Plan
-from dmcmc.inference.semirings import MAX_PLUS, Semiring
+from dmcmc.inference.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.tables import Array
 from dmcmc.inference.threads import run_parallel
 
@@ -119,7 +120,9 @@ def run_on_cpu(work: Elimination, first: int, last: int, semiring: Semiring, thr
 def flat_tables(
     tables: Sequence[Table] | FlatTables, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
 ) -> FlatTables:
-    """Return encoded tables in one array, as the kernels of a semiring want them."""
+    """Return encoded tables in one array, as the kernels of a semiring want them; sums of exponentials want floats."""
+    if semiring.operation == LOG_SUM and arithmetic.exact:
+        raise ValueError(f"{semiring.name} needs float64 tables, not {arithmetic.dtype}")
     if not isinstance(tables, FlatTables):
         tables = flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
     return tables._replace(data=signed(tables.data, semiring, arithmetic))

@@ -4,7 +4,9 @@ import numpy as np
 from numba import njit
 
 from dmcmc.inference.join_cpu import split_bucket
-from dmcmc.inference.join_cuda import HEADER
+from dmcmc.inference.join_cuda import BOTH_MOST, HEADER
+
+_BOTH_MOST = BOTH_MOST
 
 _WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
 _BEST_WIDTH = 10.0  # log2 of the width that suits it best
@@ -35,6 +37,8 @@ def choose_low(program, b):
                     inside += 1
             if 0 < inside < program.scope_start[t + 1] - program.scope_start[t] - 1:
                 both += 1
+        if both > _BOTH_MOST:
+            continue  # low = 0 has none
         narrow = max(0.0, np.log2(_WIDTHS[0]) - np.log2(width))
         few = max(0.0, 7.0 - np.log2(rows / width))
         cost = 4.0 * both + 2.0 * narrow + few + 0.5 * abs(np.log2(width) - _BEST_WIDTH)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
+from dmcmc.inference.arena import choose_values, place_inputs
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.device import Device, shared_device
 from dmcmc.inference.elimination import Elimination, flat_tables, run_on_cpu
 from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.gpu_description import choose_low, describe
 from dmcmc.inference.hybrid import Hybrid
-from dmcmc.inference.join_cpu import choose_values, place_inputs
 from dmcmc.inference.join_cuda import GROUPS, LANES, choose_kernel, join_kernel, prepare
 from dmcmc.inference.plan import Program
 from dmcmc.inference.semirings import MAX_PLUS, Semiring

@@ -30,7 +30,7 @@ from dmcmc.inference.semirings import LOG_SUM
 
 HEADER = 8
 LANES, GROUPS = 32, 8
-BOTH_MOST = 8  # tables that vary with h and l; more are refused, and the planner keeps the bucket on the CPU
+BOTH_MOST = 8  # tables that vary with h and l; choose_low splits no separator so that there are more
 
 
 class JoinKernel(NamedTuple):

@@ -25,10 +25,11 @@ from typing import Any, cast
 import numpy as np
 
 from dmcmc.inference import max_marginals
+from dmcmc.inference.arena import place_inputs
 from dmcmc.inference.arithmetic import ADDENDS, Arithmetic, Table
 from dmcmc.inference.elimination import Elimination, flat_tables, run_on_cpu
 from dmcmc.inference.flat import FlatTables
-from dmcmc.inference.join_cpu import place_inputs, split_bucket
+from dmcmc.inference.join_cpu import split_bucket
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS
 from dmcmc.inference.tables import Array

@@ -26,5 +26,3 @@ class Semiring:
 MAX_PLUS = Semiring("max-plus", MAXIMUM, 1)
 MIN_PLUS = Semiring("min-plus", MAXIMUM, -1)
 LOG_SUM_EXP = Semiring("log-sum-exp", LOG_SUM, 1)
-
-SEMIRINGS = {s.name: s for s in (MAX_PLUS, MIN_PLUS, LOG_SUM_EXP)}

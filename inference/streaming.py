@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.arena import place_inputs
 from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.device import Device, shared_device
 from dmcmc.inference.elimination import Elimination, flat_tables, run_on_cpu, run_rows
@@ -23,7 +24,6 @@ from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.gpu_description import choose_low, describe
 from dmcmc.inference.gpu_elimination import join_rows
-from dmcmc.inference.join_cpu import place_inputs
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
@@ -290,7 +290,7 @@ def eliminate_streamed(
         Bytes of device memory.
     """
     device = device or shared_device()
-    arena = device.pinned("arena", plan.entries, arithmetic.dtype)
+    arena = device.page_locked(plan.entries, arithmetic.dtype)
     flat = flat_tables(flat, arithmetic, semiring)
     done = Elimination(plan, arena, arithmetic, semiring=semiring)
     place_inputs(plan.program, arena, *flat, arithmetic.dtype.type(arithmetic.lowest))

@@ -168,3 +168,19 @@ def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
     done = backend.eliminate(flat, plan, arithmetic)
     assert type(done).__name__ == "GpuElimination"
     assert done.total() == eliminate(flat, plan, arithmetic).total()
+
+
+def test_streamed_eliminations_do_not_share_their_tables():
+    domains = np.array([3, 4, 5])
+    arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000)
+    rng = np.random.default_rng(1)
+    scopes = [(0, 1), (1, 2), (0, 2)]
+    plan = plan_elimination(scopes, domains, [0, 1, 2])
+    done, alone = [], []
+    for _ in range(2):
+        tables = [rng.integers(-99, 99, domains[list(s)], dtype=np.int32) for s in scopes]
+        flat = flatten(scopes, tables, arithmetic.dtype)
+        done.append(eliminate_streamed(flat, plan, arithmetic, 1, 4000, 10, device=Device(4000)))
+        alone.append(eliminate(flat, plan, arithmetic))
+    assert [chosen(d) for d in done] == [chosen(a) for a in alone]
+    assert not np.shares_memory(done[0].arena, done[1].arena)
