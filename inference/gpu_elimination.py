@@ -9,6 +9,7 @@ from dmcmc.inference.arena import choose_values, place_inputs
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.device import Device, shared_device
 from dmcmc.inference.elimination import Elimination, flat_tables, run_on_cpu
+from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.gpu_description import choose_low, describe
 from dmcmc.inference.hybrid import Hybrid
@@ -18,6 +19,7 @@ from dmcmc.inference.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.tables import Array
 
 _LARGE = 1 << 22  # cells of a message that keep the GPU busy in large tiles
+_MOST_ROWS = 1 << 32  # the kernels decode rows with 32-bit division
 _BLOCKS = 132 * 8  # of a launch, at least, before a block takes several tiles
 
 
@@ -102,7 +104,7 @@ def eliminate_hybrid(
 def run_on_gpu(
     hybrid: Hybrid, program: Program, on_device: Any, arithmetic: Arithmetic, semiring: Semiring, device: Device
 ) -> None:
-    """Launch the buckets of G, one launch each."""
+    """Launch the buckets of G, two launches each."""
     low = program.low.copy()
     for b in range(hybrid.first, hybrid.last):
         low[b] = choose_low(program, b)
@@ -136,6 +138,10 @@ def join_rows(
     ``at`` is where the bucket's description starts in ``meta``; joins under way at once need different slots.
     """
     x_size, width, both = int(meta[at]), int(meta[at + 2]), int(meta[at + 7])
+    if first_row + rows > _MOST_ROWS:
+        raise ResourceError(
+            f"a bucket's message has {rows:,} rows of {width}; the GPU takes {_MOST_ROWS:,}: use device: cpu"
+        )
     dtype = np.dtype(type(lowest))
     half = dtype.type(lowest // 2) if dtype.kind == "i" else lowest  # below it, sums are −∞
     s = device.buffer("S" + slot, x_size * rows, dtype)
