@@ -1,0 +1,122 @@
+"""Bounds over time: every agent's table W from a provider, combined exactly; the gap to the best utility known.
+
+    DMCMC_INSTANCES=FOLDER python benchmarks/bounds.py [--seconds 1 4 16] [--provider triangles] [--only NAME]
+
+FOLDER holds meetings/. A line is a run from the start: its budget is divided among the agents (each of them gets
+seconds × threads / agents on one thread), `s` is the wall time with set-up, the combination and its thresholds.
+``--close`` then removes values that cannot take part in anything better than the best utility known, and eliminates
+what is left exactly.
+"""
+
+import argparse
+import os
+import platform
+import time
+from functools import partial
+from pathlib import Path
+
+from dmcmc import Problem, native
+from dmcmc.inference.agents import divide
+from dmcmc.inference.arithmetic import Arithmetic, Table, choose_arithmetic
+from dmcmc.inference.bounds import registry
+from dmcmc.inference.bounds.protocol import BoundState
+from dmcmc.inference.bounds.settle import settle
+from dmcmc.inference.bounds.thresholds import bound_of, row_thresholds
+from dmcmc.inference.threads import run_parallel
+
+# best utility known: ours and toulbar2's
+BEST = {
+    "ms_A10_n10_D24": 4020,
+    "ms_A50_n10_D24": 20731,
+    "ms_A10_n25_D24": 24153,
+    "ms_A10_n50_D24": 92526,
+    "ms_A10_n10_D96": 18510,
+    "mu_A10_n10_D24": 205017,
+    "mu_A10_n25_D24": 1156515,
+    "mu_A10_n50_D24": 4259492,
+    "mu_A10_n10_D96": 215436,
+}
+
+
+class Combined:
+    """A problem divided, with a bound for each agent."""
+
+    def __init__(self, problem: Problem, provider: str) -> None:
+        self.problem = problem
+        self.division = divide(problem)
+        self.arithmetic: Arithmetic = choose_arithmetic(problem.factors)
+        self.crossing = [self.arithmetic.encode(f) for f in self.division.crossing]
+        start = registry.get(provider).start
+        self.states: list[BoundState] = [start(local) for local in self.division.locals]
+
+    def tables(self) -> list[list[Table]]:
+        """Return every agent's tables."""
+        return [list(state.tables(self.arithmetic)) for state in self.states]
+
+    def bound(self) -> int | float:
+        """Return the exact combination of all tables and the crossing factors."""
+        everything = [t for tables in self.tables() for t in tables]
+        return bound_of([*everything, *self.crossing], self.problem.domains, self.arithmetic)
+
+    def improve(self, seconds: float, threads: int) -> None:
+        """Divide seconds among the agents."""
+        each = seconds * threads / len(self.states)
+        run_parallel([partial(state.improve, seconds=each) for state in self.states], threads)
+
+    def close(self, best: int, seconds: float, threads: int, cells: int) -> int:
+        """Remove what cannot beat ``best``, eliminate what is left; return how many rows could not be settled."""
+        left = 0
+        for agent, local in enumerate(self.division.locals):
+            state = self.states[agent]
+            others = [t for a, tables in enumerate(self.tables()) if a != agent for t in tables]
+            limits = row_thresholds(
+                [*others, *self.crossing], local.interface, self.problem.domains, self.arithmetic, best + 1
+            )
+            pruned = state.prune(limits, seconds=seconds / len(self.states), threads=threads)  # type: ignore[attr-defined]
+            left += settle(local, state, pruned, self.arithmetic, cells, threads)  # type: ignore[arg-type]
+        return left
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, nargs="+", default=[1, 4, 8])
+    parser.add_argument("--provider", default="triangles")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--close", type=float, default=0.0, help="seconds of removal")
+    parser.add_argument("--cells", type=float, default=1e9, help="an exact elimination of one agent's rows")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    folder = Path(os.environ["DMCMC_INSTANCES"]) / "meetings"
+    lines = [
+        f"{platform.machine()}, {options.threads} threads; provider {options.provider}",
+        f"{'instance':18s} {'budget':>7s} {'s':>7s} {'bound':>9s} {'gap %':>7s}",
+    ]
+    print("\n".join(lines))
+    small = Combined(native.load(folder / "ms_A10_n5_D24_pl0.5_s0.npz"), options.provider)
+    small.improve(0.1, options.threads)  # compiles
+    if options.close:
+        small.close(0, 0.1, options.threads, 1)
+    for name, best in BEST.items():
+        if options.only not in name:
+            continue
+        problem = native.load(folder / f"{name}_pl0.5_s0.npz")
+        for seconds in options.seconds:
+            start = time.perf_counter()
+            combined = Combined(problem, options.provider)
+            combined.improve(seconds, options.threads)
+            bound = combined.bound()
+            line = f"{name:18s} {seconds:7.2f} {time.perf_counter() - start:7.2f} {bound:9d} {100 * (bound / best - 1):7.3f}"
+            if options.close:
+                left = combined.close(best, options.close, options.threads, int(options.cells))
+                bound = combined.bound()
+                line += f"   closed: {time.perf_counter() - start:7.2f} {max(bound, best):9d} {left} rows left"
+            lines.append(line)
+            print(line, flush=True)
+    if options.output:
+        options.output.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

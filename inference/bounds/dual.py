@@ -1,0 +1,218 @@
+"""Providers ``dual`` and ``triangles``: one dual ascent with the interface free, then one for every row.
+
+The first one's shifts are where every row starts from: most of what it would have to find is found once. A row's
+state is not kept; with more time, rows are done again with more sweeps, from a better start.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.bounds import kernels, rows
+from dmcmc.inference.bounds.graph import Layout, Shares, lay_out
+from dmcmc.inference.bounds.parts import Part, encode_parts
+from dmcmc.inference.bounds.protocol import Pruned, Rows
+from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD, encode_bound
+from dmcmc.inference.threads import run_parallel
+
+MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
+SHIFT_SHARE = 0.15  # of the time goes to the ascent with the interface free
+_PER_ROW_SWEEP = 5  # sweeps with the interface free for each sweep of a row, where sweeps are counted
+
+
+class DualState:
+    """A bound by dual ascent; :class:`dmcmc.inference.bounds.protocol.PruningState`.
+
+    Attributes
+    ----------
+    layout : Layout
+    shares : Shares
+        The reparametrisation with the interface free.
+    bounds : (rows,) int64
+        The best bound of each row in the layout's scale; empty where there are more than :data:`MOST_ROWS`.
+    done : int
+        Sweeps made with the interface free.
+    """
+
+    def __init__(self, local: LocalProblem, triangles: bool) -> None:
+        self.local = local
+        self.layout: Layout = lay_out(local, triangles)
+        self.shares = self.layout.shares
+        self.done = 0
+        self._room = True
+        self._pace = 0.0  # seconds of a sweep with the interface free
+        width = self.shares.unary.shape[1]
+        self._scratch = np.zeros((3, width, width), dtype=np.int32)
+        self.enumerated = local.rows <= MOST_ROWS
+        self.bounds = np.full(local.rows if self.enumerated else 0, -NEVER, dtype=np.int64)
+        self._shape = np.array(local.interface_shape, dtype=np.int64)
+        self._shift(1)
+        if self.enumerated:
+            self._run(np.arange(local.rows), 0, None, 1)
+
+    @property
+    def whole(self) -> bool:
+        """Whether all utilities are integers."""
+        return self.layout.scale.whole
+
+    def improve(
+        self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
+    ) -> None:
+        """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
+        chosen = self._rows(rows)
+        self._run(chosen, self._prepare(seconds, sweeps, chosen.size, threads), None, threads)
+
+    def prune(
+        self,
+        thresholds: NDArray[Any],
+        rows: Rows | None = None,
+        seconds: float | None = None,
+        sweeps: int | None = None,
+        threads: int = 1,
+    ) -> Pruned:
+        """Remove values with which a row cannot reach its threshold."""
+        chosen = self._rows(rows)
+        scale = self.layout.scale
+        limits = np.array([scale.encode(thresholds[r]) for r in chosen.tolist()], dtype=np.int64)
+        below = self.bounds[chosen] < limits
+        chosen, limits = chosen[~below], limits[~below]
+        live = self._run(chosen, self._prepare(seconds, sweeps, chosen.size, threads), limits, threads)
+        left = self.bounds[chosen] >= limits
+        return Pruned(chosen[left], np.asarray(thresholds)[chosen[left]], live[left])
+
+    def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
+        """Take bounds that are known from elsewhere, one a row."""
+        encoded = np.array([self.layout.scale.encode_up(v) for v in values], dtype=np.int64)
+        np.minimum.at(self.bounds, np.asarray(rows, dtype=np.int64), encoded)
+
+    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
+        """Return one table over the interface; small ones over its parts where it has too many rows."""
+        if self.enumerated:
+            return (Table(self.local.interface, self._encode(self.bounds, arithmetic).reshape(tuple(self._shape))),)
+        return encode_parts(self.parts(), self.layout.scale, self.local, arithmetic)
+
+    def _rows(self, wanted: Rows | None) -> NDArray[np.int64]:
+        return np.arange(self.bounds.size) if wanted is None else np.asarray(wanted, dtype=np.int64)
+
+    def _prepare(self, seconds: float | None, sweeps: int | None, count: int, threads: int) -> int:
+        """Make the sweeps with the interface free; return how many each row is to have."""
+        if seconds is None:
+            wanted = 10 if sweeps is None else sweeps
+            self._shift(max(0, _PER_ROW_SWEEP * wanted - self.done))
+            return wanted
+        end = time.perf_counter() + seconds
+        part = SHIFT_SHARE if count and self.layout.n_hidden else 1.0
+        while self._room and time.perf_counter() < end - (1 - part) * seconds:
+            self._shift(1)
+        hidden, whole = self.layout.hidden, self.layout.whole
+        share = (1 + hidden.triangles.shape[0] + hidden.pairs.shape[0] / 8) / (
+            1 + whole.triangles.shape[0] + whole.pairs.shape[0] / 8
+        )
+        each = max(1e-7, self._pace * share * count / min(threads, max(1, count)))
+        return max(1, int((end - time.perf_counter()) / each))
+
+    def _shift(self, sweeps: int) -> None:
+        """Ascend with the interface free."""
+        if not self._room or sweeps <= 0:
+            return
+        start = time.perf_counter()
+        last = rows.ascend(self.layout.whole, self.shares, self.done, self.done + sweeps, self._scratch)
+        self._room = last == self.done + sweeps
+        self.done = last
+        if self.done > 1:  # the first call may compile
+            self._pace = (time.perf_counter() - start) / sweeps
+
+    def _run(
+        self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None, threads: int
+    ) -> NDArray[np.bool_]:
+        """Lower the bounds of some rows; return which values are left if there are limits to reach."""
+        layout, width = self.layout, self.shares.unary.shape[1]
+        live = np.zeros((chosen.size, layout.n_hidden, width) if limits is not None else (0, 0, 0), dtype=np.bool_)
+        thresholds = np.full(chosen.size, NEVER, dtype=np.int64) if limits is None else limits
+        pieces = max(1, min(threads, chosen.size))
+        cuts = [chosen.size * i // pieces for i in range(pieces + 1)]
+        kernel = cast(Callable[..., None], rows.run_rows)
+
+        def piece(first: int, last: int) -> None:
+            kernel(
+                layout.whole,
+                self.shares,
+                layout.hidden,
+                self._part(),
+                layout.slices,
+                chosen[first:last],
+                self._shape,
+                sweeps,
+                thresholds[first:last],
+                self.bounds,
+                live[first:last] if limits is not None else live,
+                np.zeros_like(self._scratch),
+            )
+
+        run_parallel([partial(piece, a, b) for a, b in itertools.pairwise(cuts)], threads)
+        return live
+
+    def _part(self) -> Shares:
+        """Return room for the shares of the hidden graph."""
+        hidden, width = self.layout.hidden, self.shares.unary.shape[1]
+        return Shares(
+            np.empty((hidden.domains.size, width), dtype=np.int32),
+            np.empty((hidden.pairs.shape[0], width, width), dtype=np.int32),
+            np.empty((hidden.triangles.shape[0], 3, width, width), dtype=np.int32),
+            np.empty(int(hidden.star_at[-1]), dtype=np.int32),
+        )
+
+    def _encode(self, bounds: NDArray[np.int64], arithmetic: Arithmetic) -> NDArray[Any]:
+        scale = self.layout.scale
+        return np.array([encode_bound(scale.decode(b), arithmetic) for b in bounds.tolist()], dtype=arithmetic.dtype)
+
+    def parts(self) -> list[Part]:
+        """Return the maxima over hidden variables of every table by itself."""
+        whole, shares, h = self.layout.whole, self.shares, self.layout.n_hidden
+        interface, domains = self.local.interface, whole.domains.tolist()
+        constant, found = 0, list[Part]()
+        for v, d in enumerate(domains):
+            if v < h:
+                constant += _live_maximum(shares.unary[v])
+            else:
+                found.append(((interface[v - h],), shares.unary[v, :d]))
+        for e, (a, b) in enumerate(whole.pairs.tolist()):
+            table = shares.pair[e][: domains[a], : domains[b]]
+            if b < h:
+                constant += _live_maximum(table)
+            elif a < h:
+                found.append(((interface[b - h],), table.max(axis=0)))
+            else:
+                found.append(((interface[a - h], interface[b - h]), table))
+        for first, last in itertools.pairwise(whole.star_at.tolist()):
+            constant += _live_maximum(shares.star[first:last])
+        return [*found, ((), np.array(constant))]
+
+
+def _live_maximum(table: NDArray[np.int32]) -> int:
+    best = int(table.max())
+    return NEVER if best < THRESHOLD else best
+
+
+class DualProvider:
+    """Dual ascent on pairs, or on pairs and triangles."""
+
+    def __init__(self, name: str, summary: str, triangles: bool) -> None:
+        self.name = name
+        self.summary = summary
+        self._triangles = triangles
+
+    def start(self, local: LocalProblem) -> DualState:
+        """Return an agent's bound after one sweep with the interface free."""
+        return DualState(local, self._triangles)
+
+
+DUAL = DualProvider("dual", "dual ascent on factors: fast, any arity", triangles=False)
+TRIANGLES = DualProvider("triangles", "dual ascent on factors and the triangles of their graph: tighter", triangles=True)

@@ -1,0 +1,133 @@
+"""Provider ``mini-bucket``: the hidden variables are eliminated with bounded tables, after a dual ascent.
+
+The interface stays free and rows are never enumerated, so it takes agents with any number of interface variables.
+"""
+
+import time
+
+import numpy as np
+
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.arithmetic import ADDENDS, Arithmetic, Table
+from dmcmc.inference.bounds.dual import DualState
+from dmcmc.inference.bounds.parts import Part, encode_parts
+from dmcmc.inference.bounds.protocol import Rows
+from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD
+from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
+from dmcmc.inference.backends import Backend
+from dmcmc.inference.relaxation import Relaxation, eliminate_within
+
+_SHIFTS = 12  # times as many sweeps of dual ascent as a row's sweep brings
+_CELL = 1.2e-9  # seconds
+_CELLS = 4_000_000_000  # joined cells of the largest z that is tried
+_BYTES = 1 << 31
+_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
+
+
+class MiniBucketState:
+    """A bound by mini-buckets; :class:`dmcmc.inference.bounds.protocol.BoundState`. Each step takes the next larger z.
+
+    Attributes
+    ----------
+    z : int
+        Of the next step.
+    exhausted : bool
+        Whether nothing more is to be gained, or a larger z would take too much.
+    """
+
+    def __init__(self, local: LocalProblem) -> None:
+        self.local = local
+        self._dual = DualState(local, triangles=False)
+        self._dual.improve(sweeps=0, rows=())
+        self._tables: list[Table] | None = None
+        self._parts: list[Part] = self._dual.parts() if not self._dual.enumerated else []
+        self.z = 0
+        self.exhausted = not local.hidden
+
+    def improve(
+        self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
+    ) -> None:
+        """Tighten the bound, of all rows together; ``sweeps`` counts steps of z."""
+        end = time.perf_counter() + (seconds or 0.0)
+        steps = 0
+        while not self.exhausted:
+            tables = self._shifted()
+            scopes = [t.scope for t in tables]
+            order = self.local.order.variables
+            self.z = max(self.z, least_z(scopes, order))
+            plan = plan_mini_buckets(scopes, self.local.domains, order, self.local.interface, self.z, True)
+            left = end - time.perf_counter()
+            if seconds is None and steps >= (1 if sweeps is None else sweeps):
+                return
+            if seconds is not None and steps and plan.cells * _CELL > left * threads:
+                return
+            if plan.cells > _CELLS or plan.entries * 8 > _BYTES:
+                self.exhausted = True
+                return
+            self._step(tables, threads)
+            self.exhausted |= self.z >= plan.width
+            self.z += 1
+            steps += 1
+
+    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
+        """Return one table over the interface, or small ones over its parts where it has too many rows."""
+        if self._dual.enumerated:
+            return self._dual.tables(arithmetic)
+        return encode_parts(self._parts, self._dual.layout.scale, self.local, arithmetic)
+
+    def _shifted(self) -> list[Table]:
+        """Return the factors after a dual ascent, as int64 tables."""
+        if self._tables is None:
+            self._dual.improve(sweeps=_SHIFTS, rows=())
+            whole, shares = self._dual.layout.whole, self._dual.shares
+            names = (*self.local.hidden, *self.local.interface)
+            domains = whole.domains.tolist()
+            found = [((names[v],), shares.unary[v, :d]) for v, d in enumerate(domains)]
+            for e, (a, b) in enumerate(whole.pairs.tolist()):
+                found.append(((names[a], names[b]), shares.pair[e][: domains[a], : domains[b]]))
+            for s in range(whole.star_at.size - 1):
+                scope = whole.star_scope[whole.star_start[s] : whole.star_start[s + 1]].tolist()
+                entries = shares.star[whole.star_at[s] : whole.star_at[s + 1]]
+                found.append((tuple(names[v] for v in scope), entries.reshape([domains[v] for v in scope])))
+            self._tables = [Table(scope, np.where(t < THRESHOLD, _LOWEST, t.astype(np.int64))) for scope, t in found]
+        return self._tables
+
+    def _step(self, tables: list[Table], threads: int) -> None:
+        total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
+        numbers = Arithmetic(np.dtype(np.int64), _LOWEST, total)
+        local, relaxation = self.local, Relaxation("mini-bucket", self.z)
+        order, keep = local.order.variables, local.interface
+        backend = Backend(threads=threads)
+        done = eliminate_within(tables, local.domains, order, keep, numbers, relaxation, None, backend)
+        left = done.elimination.remaining()
+        if self._dual.enumerated:
+            rows = np.zeros(local.interface_shape, dtype=np.int64)
+            for scope, values in left:
+                shape = [int(local.domains[v]) if v in scope else 1 for v in local.interface]
+                axes = sorted(range(len(scope)), key=lambda axis, scope=scope: local.interface.index(scope[axis]))  # type: ignore[misc]
+                rows = numbers.add(rows, values.transpose(axes).reshape(shape))
+            flat = rows.ravel()
+            np.minimum(self._dual.bounds, np.where(flat < numbers.threshold, NEVER, flat), out=self._dual.bounds)
+            return
+        clipped = [(scope, np.maximum(values, 2 * THRESHOLD)) for scope, values in left]
+        if _most(clipped) < _most(self._parts):
+            self._parts = clipped
+
+
+def _most(parts: list[Part]) -> int:
+    """Return the sum of all parts' largest entries."""
+    return sum(int(values.max(initial=NEVER)) for _, values in parts)
+
+
+class MiniBucketProvider:
+    """Mini-buckets with dual ascent before them."""
+
+    name = "mini-bucket"
+    summary = "mini-buckets after dual ascent: any number of interface variables"
+
+    def start(self, local: LocalProblem) -> MiniBucketState:
+        """Return an agent's bound by dual ascent alone."""
+        return MiniBucketState(local)
+
+
+PROVIDER = MiniBucketProvider()

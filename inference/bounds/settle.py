@@ -1,0 +1,90 @@
+"""Exact values of rows whose variables have few values left: elimination of what pruning left over."""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.bounds.protocol import PruningState, Pruned
+from dmcmc.inference.elimination import eliminate
+from dmcmc.inference.orders import best_order
+from dmcmc.inference.plan import Plan, plan_elimination
+from dmcmc.inference.threads import run_parallel
+
+_SEARCH = 300_000  # words of search for a row's order
+
+
+def settle(
+    local: LocalProblem, state: PruningState, pruned: Pruned, arithmetic: Arithmetic, cells: int, threads: int = 1
+) -> int:
+    """Eliminate the live values of every row, rows with the fewest cells first, and tell ``state`` the result.
+
+    A row becomes exact, or is known to stay below its threshold.
+
+    Parameters
+    ----------
+    cells
+        Joined table cells for all rows together.
+
+    Returns
+    -------
+    int
+        Rows that this was not enough for.
+    """
+    tables = [arithmetic.encode(f) for f in local.factors]
+    scopes = [tuple(v for v in t.scope if v in set(local.hidden)) for t in tables]
+    order: tuple[int, ...] | None = None
+    plans: list[tuple[Plan, int]] = []
+    for k in range(pruned.rows.size):
+        sizes = _sizes(local, pruned.live[k])
+        if order is None:
+            order = best_order(scopes, sizes, local.hidden, budget=_SEARCH).variables
+        plans.append((plan_elimination(scopes, sizes, order), k))
+    plans.sort(key=lambda p: p[0].cells)
+    chosen = []
+    for plan, k in plans:
+        cells -= plan.cells
+        if cells < 0:
+            break
+        chosen.append((plan, k))
+    found: list[int | float] = [0] * len(chosen)
+
+    def solve(i: int) -> None:
+        plan, k = chosen[i]
+        values = _restricted(local, tables, pruned, k)
+        total = eliminate(values, plan, arithmetic).total()
+        found[i] = -np.inf if arithmetic.is_lowest(total) else arithmetic.outward(total, len(tables))
+
+    run_parallel([partial(solve, i) for i in range(len(chosen))], threads)
+    rows, bounds = [], []
+    for (_, k), value in zip(chosen, found, strict=True):
+        limit = pruned.thresholds[k]
+        rows.append(int(pruned.rows[k]))
+        bounds.append(max(value, limit - 1 if state.whole else limit))
+    state.lower(rows, bounds)
+    return int(pruned.rows.size - len(chosen))
+
+
+def _sizes(local: LocalProblem, live: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Return domain sizes with live values only."""
+    sizes = local.domains.copy()
+    for i, v in enumerate(local.hidden):
+        sizes[v] = max(1, int(live[i].sum()))
+    return sizes
+
+
+def _restricted(local: LocalProblem, tables: Sequence[Table], pruned: Pruned, k: int) -> list[Table]:
+    """Return the tables at a row, over live hidden values."""
+    digits = np.unravel_index(int(pruned.rows[k]), local.interface_shape) if local.interface else ()
+    fixed = dict(zip(local.interface, (int(d) for d in digits), strict=True))
+    values = {v: np.flatnonzero(pruned.live[k, i]) for i, v in enumerate(local.hidden)}
+    made = []
+    for scope, entries in tables:
+        index = np.ix_(*(np.array([fixed[v]]) if v in fixed else values[v] for v in scope)) if scope else ()
+        part = entries[index]
+        hidden = tuple(v for v in scope if v not in fixed)
+        made.append(Table(hidden, np.ascontiguousarray(part).reshape([values[v].size for v in hidden])))
+    return made
