@@ -107,7 +107,8 @@ def main() -> None:
             combined = Combined(problem, options.provider)
             combined.improve(seconds, options.threads)
             bound = combined.bound()
-            line = f"{name:18s} {seconds:7.2f} {time.perf_counter() - start:7.2f} {bound:9d} {100 * (bound / best - 1):7.3f}"
+            spent, gap = time.perf_counter() - start, 100 * (bound / best - 1)
+            line = f"{name:18s} {seconds:7.2f} {spent:7.2f} {bound:9d} {gap:7.3f}"
             if options.close:
                 left = combined.close(best, options.close, options.threads, int(options.cells))
                 bound = combined.bound()

@@ -24,7 +24,8 @@ from dmcmc.inference.threads import run_parallel
 
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
 SHIFT_SHARE = 0.15  # of the time goes to the ascent with the interface free
-_PER_ROW_SWEEP = 5  # sweeps with the interface free for each sweep of a row, where sweeps are counted
+_PARTS = 6  # in which rows are done, so that the time that is left is met
+_PER_ROW_SWEEP = 4  # sweeps with the interface free for each sweep of a row, where sweeps are counted
 
 
 class DualState:
@@ -51,11 +52,10 @@ class DualState:
         width = self.shares.unary.shape[1]
         self._scratch = np.zeros((3, width, width), dtype=np.int32)
         self.enumerated = local.rows <= MOST_ROWS
-        self.bounds = np.full(local.rows if self.enumerated else 0, -NEVER, dtype=np.int64)
         self._shape = np.array(local.interface_shape, dtype=np.int64)
         self._shift(1)
-        if self.enumerated:
-            self._run(np.arange(local.rows), 0, None, 1)
+        found = kernels.bound(self.layout.whole, self.shares)
+        self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
 
     @property
     def whole(self) -> bool:
@@ -66,8 +66,7 @@ class DualState:
         self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
     ) -> None:
         """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
-        chosen = self._rows(rows)
-        self._run(chosen, self._prepare(seconds, sweeps, chosen.size, threads), None, threads)
+        self._work(self._rows(rows), seconds, sweeps, None, threads)
 
     def prune(
         self,
@@ -83,7 +82,7 @@ class DualState:
         limits = np.array([scale.encode(thresholds[r]) for r in chosen.tolist()], dtype=np.int64)
         below = self.bounds[chosen] < limits
         chosen, limits = chosen[~below], limits[~below]
-        live = self._run(chosen, self._prepare(seconds, sweeps, chosen.size, threads), limits, threads)
+        live = self._work(chosen, seconds, sweeps, limits, threads)
         left = self.bounds[chosen] >= limits
         return Pruned(chosen[left], np.asarray(thresholds)[chosen[left]], live[left])
 
@@ -101,22 +100,38 @@ class DualState:
     def _rows(self, wanted: Rows | None) -> NDArray[np.int64]:
         return np.arange(self.bounds.size) if wanted is None else np.asarray(wanted, dtype=np.int64)
 
-    def _prepare(self, seconds: float | None, sweeps: int | None, count: int, threads: int) -> int:
-        """Make the sweeps with the interface free; return how many each row is to have."""
+    def _work(
+        self,
+        chosen: NDArray[np.int64],
+        seconds: float | None,
+        sweeps: int | None,
+        limits: NDArray[np.int64] | None,
+        threads: int,
+    ) -> NDArray[np.bool_]:
+        """Ascend with the interface free, then in some rows; return which values are left if there are limits."""
         if seconds is None:
             wanted = 10 if sweeps is None else sweeps
-            self._shift(max(0, _PER_ROW_SWEEP * wanted - self.done))
-            return wanted
-        end = time.perf_counter() + seconds
-        part = SHIFT_SHARE if count and self.layout.n_hidden else 1.0
-        while self._room and time.perf_counter() < end - (1 - part) * seconds:
-            self._shift(1)
-        hidden, whole = self.layout.hidden, self.layout.whole
-        share = (1 + hidden.triangles.shape[0] + hidden.pairs.shape[0] / 8) / (
-            1 + whole.triangles.shape[0] + whole.pairs.shape[0] / 8
-        )
-        each = max(1e-7, self._pace * share * count / min(threads, max(1, count)))
-        return max(1, int((end - time.perf_counter()) / each))
+            self._shift(_PER_ROW_SWEEP * wanted - self.done)
+            return self._run(chosen, wanted, limits, threads)
+        start = time.perf_counter()
+        alone = not (chosen.size and self.layout.n_hidden)
+        shift_end = start + (seconds if alone else SHIFT_SHARE * seconds)
+        batch = 1
+        while self._room and time.perf_counter() + batch * self._pace < shift_end:
+            self._shift(batch)
+            batch = min(2 * batch, 16)
+        live = [np.zeros((0, self.layout.n_hidden, self.shares.unary.shape[1]), dtype=np.bool_)]
+        pace, done = self._pace, 0  # seconds of a sweep of a row: what is known of it is corrected as rows get done
+        for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
+            left = max(0.0, start + seconds - time.perf_counter())
+            each = pace * -(-(chosen.size - done) // threads)
+            count = max(1, int(left / max(each, 1e-9)))
+            begin = time.perf_counter()
+            live.append(self._run(part, count, None if limits is None else limits[done : done + part.size], threads))
+            # the least that was seen: a thread that had to wait for a core says nothing about the work
+            pace = min(pace, (time.perf_counter() - begin) / (count * -(-part.size // threads)))
+            done += part.size
+        return live[0] if limits is None else np.concatenate(live)
 
     def _shift(self, sweeps: int) -> None:
         """Ascend with the interface free."""
@@ -126,8 +141,8 @@ class DualState:
         last = rows.ascend(self.layout.whole, self.shares, self.done, self.done + sweeps, self._scratch)
         self._room = last == self.done + sweeps
         self.done = last
-        if self.done > 1:  # the first call may compile
-            self._pace = (time.perf_counter() - start) / sweeps
+        if sweeps < last:  # not in the first call, which may compile
+            self._pace = min(self._pace or np.inf, (time.perf_counter() - start) / sweeps)
 
     def _run(
         self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None, threads: int
@@ -182,7 +197,7 @@ class DualState:
             if v < h:
                 constant += _live_maximum(shares.unary[v])
             else:
-                found.append(((interface[v - h],), shares.unary[v, :d]))
+                found.append(((interface[v - h],), shares.unary[v, :d].copy()))
         for e, (a, b) in enumerate(whole.pairs.tolist()):
             table = shares.pair[e][: domains[a], : domains[b]]
             if b < h:
@@ -190,7 +205,7 @@ class DualState:
             elif a < h:
                 found.append(((interface[b - h],), table.max(axis=0)))
             else:
-                found.append(((interface[a - h], interface[b - h]), table))
+                found.append(((interface[a - h], interface[b - h]), table.copy()))
         for first, last in itertools.pairwise(whole.star_at.tolist()):
             constant += _live_maximum(shares.star[first:last])
         return [*found, ((), np.array(constant))]
@@ -215,4 +230,6 @@ class DualProvider:
 
 
 DUAL = DualProvider("dual", "dual ascent on factors: fast, any arity", triangles=False)
-TRIANGLES = DualProvider("triangles", "dual ascent on factors and the triangles of their graph: tighter", triangles=True)
+TRIANGLES = DualProvider(
+    "triangles", "dual ascent on factors and the triangles of their graph: tighter", triangles=True
+)

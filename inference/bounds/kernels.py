@@ -125,7 +125,11 @@ def recentre(graph, shares):
     Without this the tables of a triangle drift apart, a little every pass, as one pair brings it more than it takes.
     """
     for t in range(graph.triangles.shape[0]):
-        a, b, c = graph.widths[graph.corners[t, 0]], graph.widths[graph.corners[t, 1]], graph.widths[graph.corners[t, 2]]
+        a, b, c = (
+            graph.widths[graph.corners[t, 0]],
+            graph.widths[graph.corners[t, 1]],
+            graph.widths[graph.corners[t, 2]],
+        )
         ab, ac, bc = shares.cluster[t, 0], shares.cluster[t, 1], shares.cluster[t, 2]
         for i in range(a):
             shift = _difference(ab[i, :b].max(), ac[i, :c].max())

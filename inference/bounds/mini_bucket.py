@@ -9,12 +9,12 @@ import numpy as np
 
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import ADDENDS, Arithmetic, Table
+from dmcmc.inference.backends import Backend
 from dmcmc.inference.bounds.dual import DualState
 from dmcmc.inference.bounds.parts import Part, encode_parts
 from dmcmc.inference.bounds.protocol import Rows
 from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD
 from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
-from dmcmc.inference.backends import Backend
 from dmcmc.inference.relaxation import Relaxation, eliminate_within
 
 _SHIFTS = 12  # times as many sweeps of dual ascent as a row's sweep brings
@@ -65,7 +65,7 @@ class MiniBucketState:
                 self.exhausted = True
                 return
             self._step(tables, threads)
-            self.exhausted |= self.z >= plan.width
+            self.exhausted |= self.z >= self.local.plan.width
             self.z += 1
             steps += 1
 
@@ -82,7 +82,7 @@ class MiniBucketState:
             whole, shares = self._dual.layout.whole, self._dual.shares
             names = (*self.local.hidden, *self.local.interface)
             domains = whole.domains.tolist()
-            found = [((names[v],), shares.unary[v, :d]) for v, d in enumerate(domains)]
+            found: list[Part] = [((names[v],), shares.unary[v, :d]) for v, d in enumerate(domains)]
             for e, (a, b) in enumerate(whole.pairs.tolist()):
                 found.append(((names[a], names[b]), shares.pair[e][: domains[a], : domains[b]]))
             for s in range(whole.star_at.size - 1):
@@ -116,7 +116,7 @@ class MiniBucketState:
 
 def _most(parts: list[Part]) -> int:
     """Return the sum of all parts' largest entries."""
-    return sum(int(values.max(initial=NEVER)) for _, values in parts)
+    return sum(int(values.max()) for _, values in parts)
 
 
 class MiniBucketProvider:

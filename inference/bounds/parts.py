@@ -14,9 +14,7 @@ from dmcmc.inference.tables import Array, magnitude
 Part = tuple[tuple[int, ...], Array]  # a scope and whole numbers in the scale; below THRESHOLD is −∞
 
 
-def encode_parts(
-    parts: Sequence[Part], scale: Scale, local: LocalProblem, arithmetic: Arithmetic
-) -> tuple[Table, ...]:
+def encode_parts(parts: Sequence[Part], scale: Scale, local: LocalProblem, arithmetic: Arithmetic) -> tuple[Table, ...]:
     """Return parts as encoded tables, each entry rounded up.
 
     Where shifts have made the entries larger than the numbers have room for beside all other agents' tables, what is
@@ -27,9 +25,7 @@ def encode_parts(
         hard = (values < THRESHOLD).ravel()
         finite = [0 if h else scale.decode_up(b) for h, b in zip(hard, values.ravel().tolist(), strict=True)]
         size += max((abs(x) for x in finite), default=0)
-        numbers = [
-            arithmetic.lowest if h else encode_bound(x, arithmetic) for h, x in zip(hard, finite, strict=True)
-        ]
+        numbers = [arithmetic.lowest if h else encode_bound(x, arithmetic) for h, x in zip(hard, finite, strict=True)]
         tables.append(Table(scope, np.array(numbers, dtype=arithmetic.dtype).reshape(values.shape)))
     own = sum(int(magnitude(f.table)) for f in local.factors)
     if arithmetic.exact and size > own * max(1, room_of(arithmetic) // max(1, int(arithmetic.total))):

@@ -1,4 +1,4 @@
-"""What a provider of bounds is: from a local problem it makes a state, which gets tighter as often as it is asked to."""
+"""What a provider of bounds is: it makes a state of a local problem, which gets tighter whenever it is asked to."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic, Table
-from dmcmc.inference.bounds.protocol import PruningState, Pruned
+from dmcmc.inference.bounds.protocol import Pruned, PruningState
 from dmcmc.inference.elimination import eliminate
 from dmcmc.inference.orders import best_order
 from dmcmc.inference.plan import Plan, plan_elimination

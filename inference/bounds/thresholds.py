@@ -44,7 +44,10 @@ def row_thresholds(
         plain = np.array(values, dtype=object)
         plain[hard] = -math.inf
         axes = sorted(range(len(scope)), key=lambda axis, scope=scope: interface.index(scope[axis]))  # type: ignore[misc]
-        best = best + plain.transpose(axes).reshape([int(domains[v]) if v in scope else 1 for v in interface])
+        best = np.asarray(
+            best + plain.transpose(axes).reshape([int(domains[v]) if v in scope else 1 for v in interface]),
+            dtype=object,
+        )
     out = np.empty(best.size, dtype=object)
     for i, value in enumerate(best.ravel().tolist()):
         out[i] = math.inf if value == -math.inf else target - arithmetic.outward(value, len(tables))
