@@ -23,9 +23,11 @@ from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD, encode_bound
 from dmcmc.inference.threads import run_parallel
 
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
-SHIFT_SHARE = 0.15  # of the time goes to the ascent with the interface free
+SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
+FIRST_SHIFTS = 30  # so many come first, in up to FIRST_SHARE of the time: each brings all rows what a row's own would
+FIRST_SHARE = 0.4
+_FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
-_PER_ROW_SWEEP = 4  # sweeps with the interface free for each sweep of a row, where sweeps are counted
 
 
 class DualState:
@@ -111,26 +113,28 @@ class DualState:
         """Ascend with the interface free, then in some rows; return which values are left if there are limits."""
         if seconds is None:
             wanted = 10 if sweeps is None else sweeps
-            self._shift(_PER_ROW_SWEEP * wanted - self.done)
+            self._shift(SHIFTS * wanted - self.done)
             return self._run(chosen, wanted, limits, threads)
         start = time.perf_counter()
-        alone = not (chosen.size and self.layout.n_hidden)
-        shift_end = start + (seconds if alone else SHIFT_SHARE * seconds)
-        batch = 1
-        while self._room and time.perf_counter() + batch * self._pace < shift_end:
+        share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
+        batch, made = 1, self.done
+        while self._room:
+            part = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
+            if time.perf_counter() + batch * self._pace > start + part * seconds:
+                break
             self._shift(batch)
             batch = min(2 * batch, 16)
+        pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self._pace
         live = [np.zeros((0, self.layout.n_hidden, self.shares.unary.shape[1]), dtype=np.bool_)]
-        pace, done = self._pace, 0  # seconds of a sweep of a row: what is known of it is corrected as rows get done
+        done, swept, begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
-            left = max(0.0, start + seconds - time.perf_counter())
-            each = pace * -(-(chosen.size - done) // threads)
-            count = max(1, int(left / max(each, 1e-9)))
-            begin = time.perf_counter()
+            # On the average of all parts so far: cores that others use as well come and go.
+            left = start + seconds - time.perf_counter()
+            count = max(0, int(0.5 + left / max(pace, 1e-9) / -(-(chosen.size - done) // threads)))
             live.append(self._run(part, count, None if limits is None else limits[done : done + part.size], threads))
-            # the least that was seen: a thread that had to wait for a core says nothing about the work
-            pace = min(pace, (time.perf_counter() - begin) / (count * -(-part.size // threads)))
             done += part.size
+            swept += (count + _FIX) * -(-part.size // threads)
+            pace = (time.perf_counter() - begin) / swept
         return live[0] if limits is None else np.concatenate(live)
 
     def _shift(self, sweeps: int) -> None:
@@ -142,7 +146,7 @@ class DualState:
         self._room = last == self.done + sweeps
         self.done = last
         if sweeps < last:  # not in the first call, which may compile
-            self._pace = min(self._pace or np.inf, (time.perf_counter() - start) / sweeps)
+            self._pace = (time.perf_counter() - start) / sweeps
 
     def _run(
         self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None, threads: int

@@ -17,7 +17,7 @@ from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD
 from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
 from dmcmc.inference.relaxation import Relaxation, eliminate_within
 
-_SHIFTS = 12  # times as many sweeps of dual ascent as a row's sweep brings
+_SHIFTS = 6  # times as many sweeps of dual ascent as a row's sweep brings
 _CELL = 1.2e-9  # seconds
 _CELLS = 4_000_000_000  # joined cells of the largest z that is tried
 _BYTES = 1 << 31
