@@ -1,6 +1,9 @@
 """Bounds are never below a row's utility, only get lower, and become exact where the relaxation is."""
 
 import math
+import os
+from pathlib import Path
+from types import SimpleNamespace
 
 import naive
 import numpy as np
@@ -8,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from problem_strategies import problems, random_problem, random_table
 
-from dmcmc import Factor
+from dmcmc import Factor, native
 from dmcmc.inference.agents import LocalProblem, divide
 from dmcmc.inference.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.bounds import dual, registry
@@ -199,3 +202,34 @@ def test_an_unknown_provider_is_answered_with_the_known_ones():
     with pytest.raises(ConfigError, match=r"did you mean 'triangles'.*known: dual, triangles, mini-bucket"):
         registry.get("triangle")
     assert set(PROVIDERS) <= set(registry.names())
+
+
+def test_another_distribution_can_register_a_provider(monkeypatch):
+    ours = registry.get("dual")
+    entries = [
+        SimpleNamespace(name="theirs", value="somewhere:PROVIDER", load=lambda: ours),
+        SimpleNamespace(name="broken", value="somewhere:NOTHING", load=lambda: object()),
+    ]
+    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+    assert registry.get("theirs") is ours
+    assert "is no BoundProvider" in registry.names()["broken"]
+
+
+@pytest.mark.skipif("DMCMC_INSTANCES" not in os.environ, reason="needs the instances in DMCMC_INSTANCES")
+def test_the_meeting_problem_of_the_paper_is_closed_by_pruning():
+    problem = native.load(Path(os.environ["DMCMC_INSTANCES"]) / "meetings" / "ms_A10_n10_D24_pl0.5_s0.npz")
+    arithmetic, division = choose_arithmetic(problem.factors), divide(problem)
+    crossing = [arithmetic.encode(f) for f in division.crossing]
+    states = [registry.get("triangles").start(local) for local in division.locals]
+    for state in states:
+        state.improve(sweeps=3)
+
+    def tables(but=-1):
+        return [t for a, state in enumerate(states) if a != but for t in state.tables(arithmetic)] + crossing
+
+    assert 4020 <= bound_of(tables(), problem.domains, arithmetic) <= 4100
+    for agent, local in enumerate(division.locals):
+        limits = row_thresholds(tables(agent), local.interface, problem.domains, arithmetic, 4020)
+        pruned = states[agent].prune(limits, sweeps=8)
+        assert settle(local, states[agent], pruned, arithmetic, cells=10**9) == 0
+    assert bound_of(tables(), problem.domains, arithmetic) == 4020

@@ -7,7 +7,7 @@ from problem_strategies import random_table
 
 from dmcmc import Factor
 from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.bounds import kernels, rows
+from dmcmc.inference.bounds import kernels, rows, star_kernels, triangle_kernels
 from dmcmc.inference.bounds.graph import lay_out
 from dmcmc.inference.bounds.quantise import DEAD, LIMIT, NEVER, THRESHOLD, quantise
 
@@ -54,7 +54,7 @@ def test_max_plus_is_the_product_of_tropical_matrices(rows_, inner, columns):
     left, right = rng.integers(-99, 99, (rows_, inner)), rng.integers(-99, 99, (inner, columns))
     left[rng.random(left.shape) < 0.2] = DEAD
     out = np.zeros((rows_, columns), dtype=np.int32)
-    kernels.max_plus(left.astype(np.int32), right.astype(np.int32), out, rows_, inner, columns)
+    triangle_kernels.max_plus(left.astype(np.int32), right.astype(np.int32), out, rows_, inner, columns)
     expected = (left[:, :, None] + right[None]).max(axis=1)
     assert (np.maximum(out, DEAD) == np.maximum(expected, DEAD)).all()
 
@@ -65,7 +65,7 @@ def test_a_triangle_hands_back_a_third_half_and_all_of_its_max_marginals(seed):
     graph, shares = layout.whole, layout.shares
     pairs = [plain(t) for t in shares.pair]
     clusters = [[plain(t) for t in three] for three in shares.cluster]
-    assert kernels.triangle_pass(graph, shares, scratch_of(layout))
+    assert triangle_kernels.triangle_pass(graph, shares, scratch_of(layout))
     for t, three in enumerate(graph.triangles):
         for k in range(3):
             clusters[t][k] = clusters[t][k] + pairs[three[k]]
@@ -95,8 +95,8 @@ def test_no_pass_changes_the_sum_of_an_assignment_that_is_alive(seed):
     bound = kernels.bound(layout.whole, layout.shares)
     for step in range(6):
         assert rows.sweep(layout.whole, layout.shares, step % 2 == 0, scratch)
-        kernels.recentre(layout.whole, layout.shares)
-        assert kernels.star_pass(layout.whole, layout.shares, message)
+        triangle_kernels.recentre(layout.whole, layout.shares)
+        assert star_kernels.star_pass(layout.whole, layout.shares, message)
         assert [total(layout, values) for values in picks] == before
         after = kernels.bound(layout.whole, layout.shares)
         assert max(before) <= after

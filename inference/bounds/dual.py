@@ -25,7 +25,7 @@ from dmcmc.inference.threads import run_parallel
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
 SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
 FIRST_SHIFTS = 30  # so many come first, in up to FIRST_SHARE of the time: each brings all rows what a row's own would
-FIRST_SHARE = 0.4
+FIRST_SHARE = 0.6
 _FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
 
@@ -119,8 +119,8 @@ class DualState:
         share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
         batch, made = 1, self.done
         while self._room:
-            part = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
-            if time.perf_counter() + batch * self._pace > start + part * seconds:
+            limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
+            if time.perf_counter() + batch * self._pace > start + limit * seconds:
                 break
             self._shift(batch)
             batch = min(2 * batch, 16)
@@ -130,7 +130,7 @@ class DualState:
         for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
             # On the average of all parts so far: cores that others use as well come and go.
             left = start + seconds - time.perf_counter()
-            count = max(0, int(0.5 + left / max(pace, 1e-9) / -(-(chosen.size - done) // threads)))
+            count = max(0, int(0.25 + left / max(pace, 1e-9) / -(-(chosen.size - done) // threads)))
             live.append(self._run(part, count, None if limits is None else limits[done : done + part.size], threads))
             done += part.size
             swept += (count + _FIX) * -(-part.size // threads)

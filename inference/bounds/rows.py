@@ -3,19 +3,10 @@
 import numpy as np
 from numba import njit
 
-from dmcmc.inference.bounds.kernels import (
-    DEAD,
-    LIMIT,
-    THRESHOLD,
-    bound,
-    recentre,
-    remove_values,
-    size_of,
-    star_pass,
-    triangle_pass,
-    variable_pass,
-)
+from dmcmc.inference.bounds.kernels import DEAD, LIMIT, THRESHOLD, bound, remove_values, size_of, variable_pass
 from dmcmc.inference.bounds.quantise import NEVER
+from dmcmc.inference.bounds.star_kernels import star_pass
+from dmcmc.inference.bounds.triangle_kernels import recentre, triangle_pass
 
 _RECENTRE_EVERY = 16  # sweeps
 _PRUNE_EVERY = 4  # sweeps between removals of values
