@@ -65,15 +65,16 @@ class Combined:
 
     def close(self, best: int, seconds: float, threads: int, cells: int) -> int:
         """Remove what cannot beat ``best``, eliminate what is left; return how many rows could not be settled."""
-        left = 0
+        left, tables = 0, self.tables()
         for agent, local in enumerate(self.division.locals):
             state = self.states[agent]
-            others = [t for a, tables in enumerate(self.tables()) if a != agent for t in tables]
+            others = [t for a, made in enumerate(tables) if a != agent for t in made]
             limits = row_thresholds(
                 [*others, *self.crossing], local.interface, self.problem.domains, self.arithmetic, best + 1
             )
             pruned = state.prune(limits, seconds=seconds / len(self.states), threads=threads)  # type: ignore[attr-defined]
             left += settle(local, state, pruned, self.arithmetic, cells, threads)  # type: ignore[arg-type]
+            tables[agent] = list(state.tables(self.arithmetic))
         return left
 
 
