@@ -87,6 +87,11 @@ class Local(Section, frozen=True):
         In place of ``samples``.
     cells : int
         ``auto`` solves exactly where an agent's elimination takes at most so many table cells.
+    rows : int or "auto"
+        A sampled agent with more interface assignments than this has a table of so many of them, the most promising
+        ones; its bound covers all. ``auto`` lists 4096 where there are more than 2^17.
+    bound : str
+        How the table is bounded from above where it is not exact: ``auto``, ``none`` or the name of a bound provider.
     """
 
     method: Annotated[str, Meta(min_length=1, description="auto, exact or the name of a sampler")] = "auto"
@@ -98,6 +103,8 @@ class Local(Section, frozen=True):
     ] = "auto"
     guarantee: Annotated[Guarantee | None, Meta(description="{alpha: ..., epsilon: ...}")] = None
     cells: Cells = 4_000_000_000
+    rows: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
+    bound: Annotated[str, Meta(min_length=1, description="auto, none or the name of a bound provider")] = "auto"
 
     def __post_init__(self) -> None:
         if self.guarantee is not None:
@@ -128,9 +135,22 @@ class Combine(Section, frozen=True):
 
 
 class Budget(Section, frozen=True):
-    """What a run may take: ``memory`` is the bytes that the tables of one agent's elimination may have."""
+    """What a run may take.
 
+    Attributes
+    ----------
+    time : float or None
+        Wall seconds of the solve; what is left after a first answer goes where the gap is. None: one answer, by the
+        amount of work that the other settings say.
+    memory : int
+        Bytes that the tables of one agent's elimination may have.
+    gap : float
+        The run ends when the relative gap between bound and objective is no larger.
+    """
+
+    time: Annotated[Positive | None, Meta(description="seconds > 0")] = None
     memory: Bytes = 8 << 30
+    gap: Annotated[float, Meta(ge=0, le=1e30, description="a number >= 0")] = 0.0
 
 
 class Config(Section, frozen=True):

@@ -33,9 +33,14 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     time : float
         Wall seconds of the local solver.
     msg_count, msg_size : int
-        Messages sent, and their bytes.
+        Messages sent in the first cycle, one UTIL and one VALUE an edge of the agents' tree, and their bytes.
+    extra_msg_count, extra_msg_size : int
+        Likewise in later cycles, which improve the answer: UTIL, VALUE, and what others add to an agent's rows.
     z : int or None
         Limit of the mini-buckets that its interface was eliminated with; None if that was exact.
+    gap : float or None
+        How much of the bound is this agent's: its table from above less that from below, where the bound is attained,
+        in units of utility. None without a bound.
     """
 
     name: str
@@ -50,7 +55,10 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     time: float = 0.0
     msg_count: int = 0
     msg_size: int = 0
+    extra_msg_count: int = 0
+    extra_msg_size: int = 0
     z: int | None = None
+    gap: float | None = None
 
 
 class TracePoint(msgspec.Struct, frozen=True):
@@ -94,7 +102,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     time, simulated_time
         Wall seconds of the solve after start-up, and seconds if every agent had a machine of its own.
     msg_count, msg_size
-        Messages and bytes in all.
+        Messages and bytes of the first cycle, by all agents.
+    extra_msg_count, extra_msg_size
+        Of later cycles.
     cycle
         Rounds of a cyclic algorithm.
     agents, trace, guarantee, provenance
@@ -112,6 +122,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     simulated_time: float | None = None
     msg_count: int = 0
     msg_size: int = 0
+    extra_msg_count: int = 0
+    extra_msg_size: int = 0
     cycle: int | None = None
     agents: tuple[AgentMetrics, ...] = ()
     trace: tuple[TracePoint, ...] = ()

@@ -7,12 +7,7 @@ from dmcmc.inference.errors import Unavailable
 ANY = object()
 
 # (dotted key, value or ANY, advice)
-_SETTINGS: tuple[tuple[str, Any, str], ...] = (
-    ("combine.mode", "shared", "use combine.mode: dpop"),
-    ("budget.time", ANY, "leave it out and bound the work by local.runs and local.samples"),
-    ("budget.gap", ANY, "leave it out (exact tables close the gap)"),
-    ("local.rows", ANY, "leave it out (every row is computed)"),
-)
+_SETTINGS: tuple[tuple[str, Any, str], ...] = (("combine.mode", "shared", "use combine.mode: dpop"),)
 
 _COMMANDS = {
     "solve": "use 'run' with a configuration file",
@@ -24,8 +19,6 @@ _COMMANDS = {
 }
 
 _OPTIONS = {
-    "--timeout": "bound the work by --set local.runs=N and --set local.samples=N",
-    "--gap": "use --set local.method=exact for a gap of 0",
     "--explain": "use --json, whose provenance holds the plan",
 }
 

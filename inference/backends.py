@@ -12,9 +12,9 @@ from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
 _BUCKET = 1 << 18  # joined cells from which a bucket is worth a launch
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
-# Seconds: of a joined cell on one core, of the copies there and back, of a bucket's launches from Python, of opening a
+# Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a bucket's launches from Python, of opening a
 # GPU and loading the kernels.
-_CELL, _TRIP, _LAUNCH, _OPEN = 0.7e-9, 1.2e-3, 8e-5, 2.0
+_CELL, _UPDATE, _TRIP, _LAUNCH, _OPEN = 0.7e-9, 5e-8, 1.2e-3, 8e-5, 2.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,15 @@ class Backend:
                 raise
         shared_device().release()
         return eliminate(flat, plan, arithmetic, self.threads, semiring)
+
+    def samples_on_gpu(self, updates: int) -> bool:
+        """Return whether so many draws would take the CPU longer than the way to the GPU and back."""
+        if self.device == "cpu":
+            return False
+        seconds = updates * _UPDATE / self.threads
+        if self.device == "auto" and not opened():
+            return seconds > _OPEN and gpu_problem() is None
+        return seconds > _TRIP
 
     def _worth_a_gpu(self, plan: Plan) -> bool:
         """Return whether the large buckets would take the CPU longer than the way to the GPU and back."""

@@ -26,7 +26,7 @@ def kernel_cache() -> Path:
     digest = hashlib.sha256()
     package = Path(__file__).resolve().parent
     for name in _PACKAGES:
-        for source in sorted((package.parent / name).glob("*.py")):
+        for source in sorted((package.parent / name).rglob("*.py")):
             text = source.read_bytes()
             if b"njit" in text or b"cuda.jit" in text:
                 digest.update(source.name.encode() + text)

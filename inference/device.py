@@ -55,6 +55,23 @@ def resolve_device(wish: str) -> str:
     return "cuda" if problem is None else "cpu"
 
 
+def gpu_limits(registers: int) -> tuple[int, int, int]:
+    """Return what blocks share: bytes of shared memory a block, multiprocessors, threads that registers allow on one.
+
+    Parameters
+    ----------
+    registers
+        Of a thread.
+    """
+    from numba import config, cuda
+
+    if config.ENABLE_CUDASIM:
+        return 48 << 10, 1, 256
+    gpu = cuda.get_current_device()
+    threads = min(gpu.MAX_THREADS_PER_MULTIPROCESSOR, gpu.MAX_REGISTERS_PER_MULTIPROCESSOR // registers)
+    return gpu.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, gpu.MULTIPROCESSOR_COUNT, threads
+
+
 def is_out_of_memory(error: Exception) -> bool:
     """Return whether an error says that the device's memory is used up."""
     text = f"{type(error).__name__} {error}".upper()
@@ -80,6 +97,8 @@ class Device:
         self._pinned: dict[str, NDArray[np.uint8]] = {}
         self.streams = [cuda.stream(), cuda.stream()]
         self._limit = limit
+        self._allowed: dict[Any, int] = {}
+        self._simulated = bool(config.ENABLE_CUDASIM)
 
     @cached_property
     def limit(self) -> int:
@@ -133,9 +152,29 @@ class Device:
     def upload(self, name: str, data: Array, stream: Any = 0) -> Any:
         """Copy an array to its buffer and return that."""
         to = self.buffer(name, data.size, data.dtype)
-        if data.size:
-            to[: data.size].copy_to_device(data, stream=stream)
+        if data.size and self._simulated:
+            to[: data.size].copy_to_device(data)
+        elif data.size:  # without the slice, which costs more than a small copy
+            from numba.cuda.cudadrv.driver import host_to_device
+
+            host_to_device(to, np.ascontiguousarray(data), data.nbytes, stream=stream)
         return to
+
+    def upload_shaped(self, name: str, data: Array) -> Any:
+        """Copy an array to its buffer and return that in the array's shape."""
+        return self.upload(name, data.reshape(-1))[: data.size].reshape(data.shape)
+
+    def allow_shared(self, kernel: Any, arguments: tuple[Any, ...], size: int) -> None:
+        """Let a kernel's blocks have more dynamic shared memory than the 48 KiB that need no asking."""
+        if size <= self._allowed.get(kernel, 48 << 10) or self._simulated:
+            return
+        from cuda.bindings import driver as bindings
+        from numba.cuda.cudadrv.driver import driver
+
+        function = kernel.compile(tuple(kernel.typeof_pyval(a) for a in arguments))._codelibrary.get_cufunc()
+        attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        driver.cuKernelSetAttribute(attribute, size, function.handle, self._cuda.get_current_device().id)
+        self._allowed[kernel] = size
 
     def synchronize(self) -> None:
         """Wait for everything."""

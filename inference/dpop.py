@@ -95,6 +95,61 @@ def util_step(
     return UtilStep(message, found.elimination, found.z)
 
 
+def outside_steps(
+    own: Sequence[Table],
+    crossing: Sequence[Table],
+    children: Sequence[UtilMessage],
+    outside: UtilMessage,
+    interface: Sequence[int],
+    separator: Sequence[int],
+    child_separators: Sequence[Sequence[int]],
+    domains: NDArray[np.int64],
+    arithmetic: Arithmetic,
+    relaxation: Relaxation = EXACT,
+    memory: int | None = None,
+    backend: Backend = CPU,
+) -> tuple[UtilMessage, list[UtilMessage]]:
+    """Say what the rest of the problem adds to an agent's rows, and to each child's separator: UTIL's way down.
+
+    With ``own`` + what is returned, the agent has the best (or, with upper tables, a bound on the best) utility of the
+    whole component for each of its rows.
+
+    Parameters
+    ----------
+    own
+        The agent's table, encoded; in nobody's outside but its children's.
+    crossing, children
+        As for :func:`util_step`.
+    outside
+        What the rest of the problem adds over the agent's separator; empty for a root.
+
+    Returns
+    -------
+    rest : tuple of Table
+        Over parts of the interface.
+    downs : list of tuple of Table
+        Over parts of each child's separator.
+    """
+    all_messages = [t for message in children for t in message]
+
+    def eliminate(tables: Sequence[Table], keep: Sequence[int]) -> UtilMessage:
+        away = [v for v in (*interface, *separator) if v not in set(keep)]
+        order = best_order([t.scope for t in tables], domains, away, keep).variables
+        what = "the outside of an agent"
+        found = eliminate_within(tables, domains, order, keep, arithmetic, relaxation, memory, backend, None, what)
+        left = found.elimination.remaining()
+        if found.margin > 0:
+            left = absorb([*left, Table((), np.array(found.margin, dtype=arithmetic.dtype))], arithmetic)
+        return left
+
+    rest = eliminate([*crossing, *all_messages, *outside], interface)
+    downs = []
+    for number, keep in enumerate(child_separators):
+        others = [t for other, message in enumerate(children) if other != number for t in message]
+        downs.append(eliminate([*own, *crossing, *others, *outside], keep))
+    return rest, downs
+
+
 def value_step(step: UtilStep, separator: Sequence[int], context: Mapping[int, int]) -> dict[int, int]:
     """Return the best values of the interface variables, given the values of the separator in ``context``."""
     values = {v: context[v] for v in separator}

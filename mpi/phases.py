@@ -6,10 +6,11 @@ every agent had a machine of its own (simulated time, Sultanik et al. 2008); it 
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from dmcmc.inference.arithmetic import Table
 from dmcmc.inference.dpop import UtilMessage, UtilStep, value_step
 from dmcmc.inference.pseudotree import PseudoTree
 from dmcmc.mpi.world import World
@@ -58,20 +59,51 @@ class Post:
 
 
 def _tag(kind: str, agent: int) -> int:
-    return 2 * agent + (kind == "VALUE")
+    return 3 * agent + ("UTIL", "VALUE", "OUTSIDE").index(kind)
 
 
-def util_size(message: UtilMessage) -> int:
+class Utils(NamedTuple):
+    """One UTIL message: tables from below, and from above; the same object where they do not differ."""
+
+    lower: UtilMessage
+    upper: UtilMessage | None
+
+
+class Steps(NamedTuple):
+    """An agent's UTIL steps with both kinds of tables; ``upper`` is ``lower`` where they do not differ, None without.
+
+    ``received`` are the children's messages.
+    """
+
+    lower: UtilStep
+    upper: UtilStep | None
+    received: tuple[Utils, ...] = ()
+
+    @property
+    def message(self) -> Utils:
+        """What is sent."""
+        if self.upper is self.lower:
+            return Utils(self.lower.message, self.lower.message)
+        return Utils(self.lower.message, None if self.upper is None else self.upper.message)
+
+
+def util_size(message: Utils) -> int:
     """Return the bytes of a UTIL message: its tables' entries, and one word for each variable of a scope."""
-    return sum(table.nbytes + _WORD * len(scope) for scope, table in message)
+    tables = [*message.lower, *(message.upper or () if message.upper is not message.lower else ())]
+    return tables_size(tables)
+
+
+def tables_size(tables: Sequence[Table]) -> int:
+    """Return the bytes of some tables in a message."""
+    return sum(table.nbytes + _WORD * len(scope) for scope, table in tables)
 
 
 def util_phase(
     tree: PseudoTree,
     post: Post,
     clocks: dict[int, float],
-    work: Callable[[int, list[UtilMessage]], UtilStep],
-) -> tuple[dict[int, UtilStep], dict[int, Sent]]:
+    work: Callable[[int, list[Utils]], Steps],
+) -> tuple[dict[int, Steps], dict[int, Sent]]:
     """Run the UTIL phase for this rank's agents.
 
     Parameters
@@ -79,9 +111,9 @@ def util_phase(
     clocks
         When each of this rank's agents has finished its local table; moved on here.
     work
-        ``work(agent, messages of its children)`` makes the agent's step.
+        ``work(agent, messages of its children)`` makes the agent's steps.
     """
-    steps: dict[int, UtilStep] = {}
+    steps: dict[int, Steps] = {}
     sent: dict[int, Sent] = {}
     for agent in tree.bottom_up:
         if post.owner[agent] != post.world.rank:
@@ -100,39 +132,93 @@ def util_phase(
     return steps, sent
 
 
+class Chosen(NamedTuple):
+    """Interface values that the VALUE phase gave an agent: by the tables from below, and by those from above."""
+
+    lower: Values
+    upper: Values | None
+
+
 def value_phase(
     tree: PseudoTree,
     post: Post,
     clocks: dict[int, float],
-    steps: Mapping[int, UtilStep],
-    witness: Callable[[int, Values], Values],
-) -> tuple[Values, dict[int, Sent]]:
-    """Run the VALUE phase for this rank's agents; return the values of all their variables.
+    steps: Mapping[int, Steps],
+    separators: Sequence[tuple[Sequence[int], Sequence[int]]],
+) -> tuple[dict[int, Chosen], dict[int, Sent]]:
+    """Run the VALUE phase for this rank's agents; return the values of their interface variables.
+
+    The maximisers of the upper tables go along where they differ: they show where the gap comes from.
 
     Parameters
     ----------
-    witness
-        ``witness(agent, interface values)`` returns the values of the agent's hidden variables.
+    separators
+        Of each agent, as the tables from below and from above are indexed.
     """
-    values: Values = {}
+    chosen: dict[int, Chosen] = {}
     sent: dict[int, Sent] = {}
     for agent in reversed(tree.bottom_up):
         if post.owner[agent] != post.world.rank:
             continue
-        context: Values = {}
+        context: Chosen = Chosen({}, {})
         if tree.parent[agent] >= 0:
             context, clock = post.receive("VALUE", agent, tree.parent[agent])
             clocks[agent] = max(clocks[agent], clock)
         start = time.perf_counter()
-        known = value_step(steps[agent], tree.separators[agent], context)
-        interface = {v: x for v, x in known.items() if v not in context}
-        values |= interface | witness(agent, interface)
+        known = _known(steps[agent], separators[agent], context)
+        upper = None if known.upper is None or context.upper is None else _without(known.upper, context.upper)
+        chosen[agent] = Chosen(_without(known.lower, context.lower), upper)
         clocks[agent] += time.perf_counter() - start
         size = 0
         for child in tree.children[agent]:
-            message = {v: known[v] for v in tree.separators[child]}
-            size += 2 * _WORD * len(message)
+            low, up = separators[child]
+            message = Chosen({v: known.lower[v] for v in low}, known.upper and {v: known.upper[v] for v in up})
+            size += 2 * _WORD * len(message.lower)
+            if message.upper is not None and message.upper != message.lower:
+                size += 2 * _WORD * len(message.upper)
             post.send("VALUE", child, child, (message, clocks[agent]))
         sent[agent] = Sent(len(tree.children[agent]), size)
     post.close()
-    return values, sent
+    return chosen, sent
+
+
+def outside_phase(
+    tree: PseudoTree,
+    post: Post,
+    work: Callable[[int, UtilMessage], tuple[UtilMessage, list[UtilMessage]]],
+) -> tuple[dict[int, UtilMessage], dict[int, Sent]]:
+    """Tell this rank's agents what the rest of the problem adds to their rows; messages go down as in VALUE.
+
+    Parameters
+    ----------
+    work
+        ``work(agent, outside over its separator)`` is :func:`dmcmc.inference.dpop.outside_steps` for an agent.
+    """
+    rests: dict[int, UtilMessage] = {}
+    sent: dict[int, Sent] = {}
+    for agent in reversed(tree.bottom_up):
+        if post.owner[agent] != post.world.rank:
+            continue
+        outside: UtilMessage = ()
+        if tree.parent[agent] >= 0:
+            outside = post.receive("OUTSIDE", agent, tree.parent[agent])
+        rests[agent], downs = work(agent, outside)
+        for child, message in zip(tree.children[agent], downs, strict=True):
+            post.send("OUTSIDE", child, child, message)
+        sent[agent] = Sent(len(downs), sum(map(tables_size, downs)))
+    post.close()
+    return rests, sent
+
+
+def _known(steps: Steps, separators: tuple[Sequence[int], Sequence[int]], context: Chosen) -> Chosen:
+    """Return the values of interface and separator on both sides."""
+    lower = value_step(steps.lower, separators[0], context.lower)
+    if steps.upper is None or context.upper is None:
+        return Chosen(lower, None)
+    if steps.upper is steps.lower and context.upper == context.lower:
+        return Chosen(lower, lower)
+    return Chosen(lower, value_step(steps.upper, separators[1], context.upper))
+
+
+def _without(values: Values, given: Values) -> Values:
+    return {v: x for v, x in values.items() if v not in given}

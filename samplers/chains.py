@@ -1,7 +1,8 @@
-"""The loop that drives chains, compiled once around each sampler's functions."""
+"""The loops that drive chains, compiled once around each sampler's functions."""
 
 import hashlib
 import inspect
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from types import FunctionType
@@ -11,50 +12,175 @@ import numpy as np
 from numba import njit
 
 from dmcmc.samplers.protocol import Sampler
+from dmcmc.samplers.rng import philox, uniform
+from dmcmc.samplers.rounds import SWAP_BLOCK, start_row
+from dmcmc.samplers.state import change, eased, evaluate, fill_scores, greedy_sweep, new_arrays
 
-# What the loop calls; compile_chains binds these names to a sampler's compiled functions.
+# What the loops call; compile_chains binds these names to a sampler's compiled functions.
 init: Callable[..., Any]
 step: Callable[..., Any]
+advance: Callable[..., Any]
 
 
-def _chains(model, shape, first, count, runs, temperatures, key, best, states):
-    """Run chains ``first`` to ``first + count``; chain c is run ``c % runs`` of row ``c // runs``.
+def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, descent, key, before, after):
+    """Let rows ``begin`` to ``end`` make a round, one chain after the other.
 
-    best (count,) and states (count, hidden) receive each chain's best utility and state; shape (|B|,) decodes rows.
+    Parameters
+    ----------
+    shape : (|B|,) int64
+        Decodes rows.
+    temperatures, ladder, warm, descent
+        See :class:`dmcmc.samplers.rounds.Round`.
+    first : int
+        Number of the first trial, from 1.
+    key : (2,) uint64
+    before, after : ((rows,) int64, (rows, hidden) integers)
+        Each row's best utility and state; read and written. Ties go to what was there, then to the first run.
     """
-    n, hidden = model.domains.size, model.hidden
-    z = np.zeros(n, dtype=np.int32)
-    kept = np.zeros(n, dtype=np.int32)
-    scores = np.zeros((hidden, model.lanes), dtype=model.data.dtype)
-    scratch = np.zeros(model.lanes, dtype=np.int32)
-    for c in range(count):
-        row, run = (first + c) // runs, (first + c) % runs
-        rest = row
-        for b in range(shape.size - 1, -1, -1):
-            z[hidden + b] = rest % shape[b]
-            rest //= shape[b]
-        rng = (key[0], key[1], np.uint64(row), np.uint64(run))
-        utility = init(model, z, scores, rng)
-        top = utility
-        kept[:] = z
-        for trial in range(temperatures.size):
-            utility = step(model, z, scores, utility, scratch, rng, trial + 1, temperatures[trial])
-            if utility > top:
-                top = utility
+    z, scores, scratch = new_arrays(model)
+    kept = z.copy()
+    for row in range(begin, end):
+        place_row(model, shape, row, z)
+        keep(model, row, before[0][row], before[1][row], after)
+        for run in range(runs):
+            rng = (key[0], key[1], np.uint64(row), np.uint64(run))
+            if warm:
+                utility = start_warm(model, before[1][start_row(shape, row, run, key, first)], z, scores)
+            else:
+                utility = np.int64(init(model, z, scores, rng))
+            top = utility
+            kept[:] = z
+            for t in range(temperatures.size):
+                utility = np.int64(step(model, z, scores, utility, scratch, rng, first + t, temperatures[t]))
+                if utility > top:
+                    top = utility
+                    kept[:] = z
+            if descent > 0:
+                top = descend(model, kept, z, scores, top, descent)
                 kept[:] = z
-        best[c] = top
-        for v in range(hidden):
-            states[c, v] = kept[v]
+            if top > after[0][row]:
+                keep(model, row, top, kept, after)
+
+
+def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm, descent, key, before, after):
+    """Like ``_chains``, all runs of a row at once: each on a rung of the ladder, neighbours exchange rungs.
+
+    States stay in their run, rungs move: run r starts on rung r. After trial t the rungs 2i and 2i + 1 are held against
+    each other if t is odd, 2i + 1 and 2i + 2 if it is even.
+    """
+    alone, table, scratch = new_arrays(model)
+    z = np.zeros((runs, alone.size), dtype=np.int32)
+    scores = np.zeros((runs, *table.shape), dtype=table.dtype)
+    kept = np.zeros_like(z)
+    utility, top = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
+    run_of = np.arange(runs)
+    for row in range(begin, end):
+        keep(model, row, before[0][row], before[1][row], after)
+        for run in range(runs):
+            place_row(model, shape, row, z[run])
+            if warm:
+                source = before[1][start_row(shape, row, run, key, first)]
+                utility[run] = start_warm(model, source, z[run], scores[run])
+            else:
+                utility[run] = init(model, z[run], scores[run], (key[0], key[1], np.uint64(row), np.uint64(run)))
+            run_of[run], top[run] = run, utility[run]
+            kept[run] = z[run]
+        for t in range(temperatures.size):
+            for rung in range(runs):
+                advance(
+                    model,
+                    z,
+                    scores,
+                    kept,
+                    (utility, top),
+                    run_of[rung],
+                    scratch,
+                    (key[0], key[1], np.uint64(row), np.uint64(run_of[rung])),
+                    first + t,
+                    np.float32(temperatures[t] * ladder[rung]),
+                )
+            swap_rungs(model, utility, run_of, temperatures[t], ladder, key, row, first + t)
+        for run in range(runs):
+            if descent > 0:
+                top[run] = descend(model, kept[run], z[run], scores[run], top[run], descent)
+                kept[run] = z[run]
+            if top[run] > after[0][row]:
+                keep(model, row, top[run], kept[run], after)
+
+
+def _advance(model, z, scores, kept, worth, run, scratch, rng, trial, temperature):
+    """Let one run of a row make a trial; ``worth`` is the runs' (utility, best utility)."""
+    utility, top = worth
+    utility[run] = step(model, z[run], scores[run], utility[run], scratch, rng, trial, temperature)
+    if utility[run] > top[run]:
+        top[run] = utility[run]
+        for v in range(model.hidden):
+            kept[run, v] = z[run, v]
+
+
+@njit(cache=True, _nrt=False)
+def swap_rungs(model, utility, run_of, temperature, ladder, key, row, trial):
+    """Let every other pair of neighbouring rungs exchange their runs, so that detailed balance holds."""
+    for rung in range((trial + 1) % 2, run_of.size - 1, 2):
+        cold, hot = run_of[rung], run_of[rung + 1]
+        steeper = 1.0 / (temperature * ladder[rung]) - 1.0 / (temperature * ladder[rung + 1])
+        rise = eased(model, utility[hot]) - eased(model, utility[cold])
+        words = philox(key[0], key[1], row, rung, trial, SWAP_BLOCK)
+        if math.log(uniform(words[0])) < steeper * rise:
+            run_of[rung], run_of[rung + 1] = hot, cold
+
+
+@njit(cache=True, _nrt=False)
+def place_row(model, shape, row, z):
+    """Set the interface variables to a row's values."""
+    for b in range(shape.size - 1, -1, -1):
+        z[model.hidden + b] = row % shape[b]
+        row //= shape[b]
+
+
+@njit(cache=True, _nrt=False)
+def start_warm(model, source, z, scores):
+    """Set the hidden variables to given values; return the utility."""
+    for v in range(model.hidden):
+        z[v] = source[v]
+    fill_scores(model, z, scores)
+    return evaluate(model, z)
+
+
+@njit(cache=True, _nrt=False)
+def descend(model, best, z, scores, utility, sweeps):
+    """Go to a state of the same row and improve it greedily; return its utility."""
+    for v in range(model.hidden):
+        if z[v] != best[v]:
+            change(model, z, scores, v, best[v])
+    for _ in range(sweeps):
+        better = greedy_sweep(model, z, scores, utility)
+        if better == utility:
+            break
+        utility = better
+    return utility
+
+
+@njit(cache=True, _nrt=False)
+def keep(model, row, utility, z, rows):
+    """Note a row's best utility and state."""
+    rows[0][row] = utility
+    for v in range(model.hidden):
+        rows[1][row, v] = z[v]
 
 
 @lru_cache
 def compile_chains(sampler: Sampler) -> Callable[..., None]:
-    """Return the chain loop compiled around a sampler's functions, cached on disk by their sources."""
+    """Return the loop compiled around a sampler's functions, cached on disk by their sources."""
     source = inspect.getsource(sampler.init) + inspect.getsource(sampler.step)
-    name = f"chains_{sampler.name}_{hashlib.sha256(source.encode()).hexdigest()[:12]}".replace("-", "_")
-    loop = FunctionType(
-        _chains.__code__, {**_chains.__globals__, "init": njit(sampler.init), "step": njit(sampler.step)}, name
-    )
+    outer = _exchange if sampler.exchange else _chains
+    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    name = f"{outer.__name__}_{sampler.init.__module__}_{digest}".replace(".", "_")
+    # Without reference counts, which cost more than the draws: they may not allocate.
+    bare = njit(_nrt=False)
+    names = {**outer.__globals__, "init": bare(sampler.init), "step": bare(sampler.step)}
+    names["advance"] = bare(FunctionType(_advance.__code__, names, name + "_advance"))
+    loop = FunctionType(outer.__code__, names, name)
     loop.__qualname__ = name
     compiled: Callable[..., None] = njit(cache=True, nogil=True)(loop)
     return compiled

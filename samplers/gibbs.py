@@ -1,66 +1,104 @@
 """Gibbs sampling (DMCMC paper, lines 43-48): each hidden variable in turn is drawn from its conditional.
 
-One trial is one sweep. ``temperature: 1`` is the paper's sampler; cooled, it is simulated annealing with Gibbs moves.
+One trial is one sweep. ``temperature: 1`` is the paper's sampler; cooled, it is simulated annealing with Gibbs moves;
+temperature 0 takes the best value.
 """
 
 import numpy as np
 from numba import njit
 
+from dmcmc.samplers.arith import bits_of, fma, number_of
 from dmcmc.samplers.protocol import Sampler
 from dmcmc.samplers.rng import philox
-from dmcmc.samplers.state import change, evaluate, fill_scores, random_state
+from dmcmc.samplers.state import ROW, change, evaluate, fill_scores, gain_of, greedy_sweep, random_state
 
 _LOG2_E = 1.4426950408889634
-# 2^f on [0, 1], relative error below 3e-7: enough for single precision.
-_C5, _C4, _C3 = np.float32(1.8775767e-3), np.float32(8.9893397e-3), np.float32(5.5826318e-2)
-_C2, _C1, _C0 = np.float32(2.4015361e-1), np.float32(6.9315308e-1), np.float32(9.9999994e-1)
-_FLOOR = np.float32(-31.0)
+# 2^f on [-1/2, 1/2] is 1 + f·(_C1 + f·(_C2 + ...)), relative error 1.1e-7.
+_C1, _C2, _C3 = np.float32(0.693147004), np.float32(0.240222424), np.float32(0.0555073358)
+_C4, _C5 = np.float32(0.00967151299), np.float32(0.00132647273)
+_ONE = np.float32(1.0)
+_FLOOR = np.float32(-24.0)
+_ROUND = np.float32(12582912.0)  # 1.5·2^23: adding it rounds to the nearest whole number, left in the low bits
+_WHOLE = np.float32(8388608.0)  # 2^23: likewise, for numbers from 0 to 2^23
+_WHOLE_BITS = np.int32(0x4B000000)
 
 
 @njit(cache=True, inline="always")
-def draw(scores, v, size, per_unit, unit, old, word, weights):
+def share_of(x, unit):
+    """Return round(unit · 2^max(x, −24)) for x ≤ 0, as int32."""
+    x = max(x, _FLOOR)
+    y = np.float32(x + _ROUND)
+    f = np.float32(x - np.float32(y - _ROUND))
+    power = fma(f, fma(f, fma(f, fma(f, fma(f, _C5, _C4), _C3), _C2), _C1), _ONE)
+    weight = number_of(np.int32(bits_of(power) + np.int32(bits_of(y) << 23)))
+    return np.int32(bits_of(fma(weight, unit, _WHOLE)) - _WHOLE_BITS)
+
+
+@njit(cache=True, inline="always")
+def draw(model, scores, v, per_unit, unit, old, word, scratch):
     """Draw a value of v with probability ∝ exp(score / temperature), without a normalising constant.
 
     The weights are whole numbers, so that their sum is the same in any order and on any processor.
 
     Parameters
     ----------
-    scores : (hidden, lanes) numbers
-    size : int
-        Domain size.
+    scores : (hidden, lanes) uint16 or int32
     per_unit : float32
         log2(e) / temperature.
     unit : float32
-        The weight of the best value.
+        The weight of the best value: 2^22, less where more than 512 of them would not fit 31 bits.
     old : int
         The present value; it is looked at first, since cold chains mostly stay.
     word : uint64
         32 random bits.
-    weights : (lanes,) int32
-        Scratch.
+    scratch : (lanes,) int32
     """
-    row, shares = scores[v, :size], weights[:size]
-    top = row[0]
-    for d in range(size):
-        top = max(top, row[d])
-    total = 0
-    for d in range(size):
-        x = max(np.float32(row[d] - top) * per_unit, _FLOOR)
-        whole = np.floor(x)
-        f = x - whole
-        power = ((((_C5 * f + _C4) * f + _C3) * f + _C2) * f + _C1) * f + _C0
-        share = np.int32(np.int32(power * unit) >> np.int32(-whole))
-        shares[d] = share
-        total += share
+    size = np.int32(model.domains[v])
+    padded = -(-size // ROW) * ROW
+    row, shares = scores[v, :padded], scratch[:padded]
+    total = np.uint32(0)
+    if model.violation == 0:
+        top = np.int32(row[0])
+        for d in range(size):
+            top = max(top, np.int32(row[d]))
+        for d in range(padded):
+            x = np.float32(np.float32(np.int32(np.int32(row[d]) - top)) * per_unit)
+            shares[d] = share_of(x, unit) if d < size else np.int32(0)
+            total = np.uint32(total + np.uint32(shares[d]))
+    else:
+        half, penalty = np.int32(1 << (model.violation - 1)), np.float32(model.penalty)
+        highest = np.float32(-np.inf)
+        for d in range(size):
+            highest = max(highest, eased_score(row[d], half, model.violation, penalty))
+        for d in range(padded):
+            gap = np.float32(eased_score(row[d], half, model.violation, penalty) - highest)
+            shares[d] = share_of(np.float32(gap * per_unit), unit) if d < size else np.int32(0)
+            total = np.uint32(total + np.uint32(shares[d]))
     left = np.int64((word * np.uint64(total)) >> np.uint64(32)) - shares[old]
     if left < 0:
         return old
-    for d in range(size):
-        if d != old:
-            left -= shares[d]
-            if left < 0:
-                return d
-    return old
+    shares[old] = 0
+    new = 0
+    while left >= shares[new]:
+        left -= shares[new]
+        new += 1
+    return new
+
+
+@njit(cache=True, inline="always")
+def eased_score(score, half, violation, penalty):
+    """Return a score as float32 with ``penalty`` for each violation; ``half`` is 2^(violation − 1)."""
+    violations = np.int32(np.int32(half - score) >> violation)
+    return fma(-penalty, np.float32(violations), np.float32(np.int32(score + np.int32(violations << violation))))
+
+
+@njit(cache=True)
+def share_unit(lanes):
+    """Return the weight of the best value: as large as the sum of ``lanes`` of them allows, at most 2^22."""
+    unit = 1 << 22
+    while unit * lanes > 1 << 31:
+        unit >>= 1
+    return np.float32(unit)
 
 
 def init(model, z, scores, rng):
@@ -72,17 +110,19 @@ def init(model, z, scores, rng):
 
 def step(model, z, scores, utility, scratch, rng, trial, temperature):
     """One sweep over the hidden variables; return the utility."""
+    if temperature <= 0:
+        return greedy_sweep(model, z, scores, utility)
     per_unit = np.float32(_LOG2_E / temperature)
-    unit = np.float32(2 ** (29 - int(np.ceil(np.log2(model.lanes)))))
-    word_of = philox(rng[0], rng[1], rng[2], rng[3], trial, 0)
+    unit = share_unit(model.lanes)
+    words = philox(rng[0], rng[1], rng[2], rng[3], trial, 0)
     for v in range(model.hidden):
         lane = v & 3
-        if lane == 0:
-            word_of = philox(rng[0], rng[1], rng[2], rng[3], trial, v >> 2)
+        if lane == 0 and v > 0:
+            words = philox(rng[0], rng[1], rng[2], rng[3], trial, v >> 2)
         old = z[v]
-        new = draw(scores, v, model.domains[v], per_unit, unit, old, word_of[lane], scratch)
+        new = draw(model, scores, v, per_unit, unit, old, words[lane], scratch)
         if new != old:
-            utility += scores[v, new] - scores[v, old]
+            utility += gain_of(scores, v, new, old)
             change(model, z, scores, v, new)
     return utility
 

@@ -12,15 +12,18 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.device import is_out_of_memory, shared_device
 from dmcmc.inference.errors import ResourceError
-from dmcmc.inference.tables import Array, forbidden
 from dmcmc.inference.threads import run_parallel
 from dmcmc.samplers.chains import compile_chains
-from dmcmc.samplers.model import build_model
+from dmcmc.samplers.evaluation import evaluate_rows
+from dmcmc.samplers.model import MOST_ENTRIES, build_model, column_entries, flatten_local
 from dmcmc.samplers.protocol import SampledTable, Sampler, Settings
 from dmcmc.samplers.rng import chain_key
+from dmcmc.samplers.rounds import one_round
 
-_CHUNK = 1 << 26  # bytes of states that one batch of chains may return
+_NONE = np.iinfo(np.int64).min  # the utility of a row without a state
+_SHORTEST, _SHORT, _LONG = 8, 64, 1000  # samples of a run in a later pass: least, wanted at least, at most
 
 
 @dataclass(frozen=True)
@@ -40,72 +43,205 @@ class ChainSolver:
         return self.sampler.summary
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
-        """Refuse an interface whose row table does not fit the memory."""
+        """Refuse an agent whose rows or columns do not fit the memory."""
         state = 1 if local.domains.max(initial=1) <= 256 else 4
-        need = local.rows * (arithmetic.dtype.itemsize + 8 * (len(local.interface) + 2) + 2 * state * len(local.hidden))
-        if need > memory:
+        rows = local.rows * (arithmetic.dtype.itemsize + 16 + 2 * state * len(local.hidden))
+        if rows > memory:
             raise ResourceError(
                 f"local.method: {self.name}: {len(local.interface)} interface variables make {local.rows:,} rows"
-                f" ({need:,} bytes, budget.memory allows {memory:,}); use local.method: exact, which never enumerates"
+                f" ({rows:,} bytes, budget.memory allows {memory:,}); use local.method: exact, which never enumerates"
                 " them, or fewer interface variables"
+            )
+        entries = column_entries(local)
+        if entries > MOST_ENTRIES or 4 * entries > memory:
+            raise ResourceError(
+                f"local.method: {self.name}: an agent's tables make up to {entries:,} column entries, 4 bytes each"
+                f" (at most {MOST_ENTRIES:,}, and budget.memory allows {memory:,} bytes); divide it into more agents"
             )
 
     def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
-        """Sample every agent; chains of all agents are spread over the threads."""
-        kernel = compile_chains(self.sampler)
-        jobs = [_Job(local, settings, kernel) for local in problems]
-        run_parallel([task for job in jobs for task in job.tasks(settings.backend.threads)], settings.backend.threads)
-        return [job.result(self.name) for job in jobs]
+        """Sample every agent."""
+        return [chains.table() for chains in self.start(problems, settings)]
+
+    def start(self, problems: Sequence[LocalProblem], settings: Settings) -> list["Chains"]:
+        """Sample every agent, to go on with later; chains of all agents are spread over the threads."""
+        kernel, threads = compile_chains(self.sampler), settings.backend.threads
+        started = [Chains(local, settings, self.sampler, kernel) for local in problems]
+        left = _on_gpu(self.sampler, started, settings)
+        for number in range(max((len(chains.rounds) for chains in left), default=0)):
+            run_parallel([task for chains in left for task in chains.tasks(number, threads)], threads)
+        for _ in started:
+            settings.progress(1)
+        return started
 
 
-class _Job:
-    """One agent's chains in flight: its share of tasks, and the arrays they fill."""
+def _on_gpu(sampler: Sampler, started: "list[Chains]", settings: Settings) -> "list[Chains]":
+    """Sample on the GPU where that is quicker; return the chains that are left for the CPU."""
+    if not settings.backend.samples_on_gpu(sum(chains.updates for chains in started)):
+        return started
+    from dmcmc.samplers.launch_cuda import sample_rows
 
-    def __init__(self, local: LocalProblem, settings: Settings, kernel: Callable[..., None]) -> None:
+    start = time.perf_counter()
+    try:
+        found = sample_rows(
+            sampler,
+            [chains.model for chains in started],
+            [(int(chains.key[0]), int(chains.key[1])) for chains in started],
+            [chains.rounds for chains in started],
+            settings.runs,
+        )
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        shared_device().release()
+        return started
+    left, each = [], (time.perf_counter() - start) / max(1, len(started))
+    for chains, states in zip(started, found, strict=True):
+        if states is None:
+            left.append(chains)
+        else:
+            chains.after = chains.after[0], states
+            chains.on_gpu = True
+            chains.seconds.append(each)
+    return left
+
+
+class Chains:
+    """One agent's chains: the state of its rows, before and after the present round.
+
+    Attributes
+    ----------
+    on_gpu : bool
+        Whether the rows' states came from there; their utilities are then not known here.
+    """
+
+    def __init__(self, local: LocalProblem, settings: Settings, sampler: Sampler, kernel: Callable[..., None]) -> None:
         start = time.perf_counter()
-        self.local, self.settings, self.kernel = local, settings, kernel
-        self.model = build_model(local)
-        self.temperatures = settings.temperature.of_trials(self.model, settings.samples)
-        self.key = np.array(chain_key(settings.seed, local.agent), dtype=np.uint64)
-        hidden = len(local.hidden)
+        self.local, self.settings, self.sampler, self.kernel = local, settings, sampler, kernel
+        self.flat = flatten_local(local)
+        self.model = build_model(local, self.flat)
+        self.shape = np.array(local.interface_shape, dtype=np.int64)
         dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
-        self.states = np.zeros((local.rows, hidden), dtype=dtype)
+        shape = (local.rows, len(local.hidden))
+        self.before, self.after = (
+            (np.full(local.rows, _NONE, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
+        )
+        self.on_gpu = False
+        self.seconds = [0.0]
+        self.updates = 0
+        self.passes = 0
+        self._plan(settings.samples, settings.runs, local.rows)
         self.seconds = [time.perf_counter() - start]
 
-    def tasks(self, threads: int) -> list[Callable[[], None]]:
-        """Divide the rows; one thread's worth of rows at a time, fewer where they are many."""
-        rows = self.local.rows
-        at_once = max(1, _CHUNK // (self.settings.runs * (8 + max(1, len(self.local.hidden)))))
-        pieces = max(-(-rows // at_once), min(rows, 4 * threads if threads > 1 else 1))
-        bounds = [rows * i // pieces for i in range(pieces + 1)]
-        return [partial(self.run, begin, end) for begin, end in pairwise(bounds)]
+    def _plan(self, samples: int, runs: int, rows: int) -> None:
+        """Begin a pass: all of a sampler's rounds, with random bits of its own."""
+        self.rounds = (self.sampler.rounds or one_round)(self.model, samples, self.settings.temperature)
+        self.runs = runs
+        self.firsts = np.cumsum([1, *(r.temperatures.size for r in self.rounds)]).tolist()
+        # A seed of its own for every later pass: no configuration can ask for one beyond 64 bits.
+        seed = self.settings.seed + (self.passes << 64)
+        self.key = np.array(chain_key(seed, self.local.agent), dtype=np.uint64)
+        self.passes += 1
+        self.updates += rows * runs * (self.firsts[-1] - 1) * len(self.local.hidden)
 
-    def run(self, begin: int, end: int) -> None:
-        """Run the chains of rows ``begin`` to ``end`` and keep the best of each row; ties go to the first run."""
+    def tasks(self, number: int, threads: int, rows: NDArray[np.int64] | None = None) -> list[Callable[[], None]]:
+        """Divide the rows of a round among the threads; rows that are not chosen stay as they are."""
+        if number >= len(self.rounds):
+            return []
+        if number > 0 or self.passes > 1:
+            self.before, self.after = self.after, self.before
+        if rows is None:
+            ranges = [(0, self.local.rows)]
+        else:
+            for source, target in zip(self.before, self.after, strict=True):
+                target[:] = source
+            cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
+            ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
+        total = sum(b - a for a, b in ranges)
+        largest = max(1, -(-total // (4 * threads if threads > 1 else 1)))
+        pieces = [(i, min(i + largest, end)) for begin, end in ranges for i in range(begin, end, largest)]
+        return [partial(self._run, number, begin, end) for begin, end in pieces]
+
+    def _run(self, number: int, begin: int, end: int) -> None:
         start = time.perf_counter()
-        runs = self.settings.runs
-        best = np.zeros((end - begin) * runs, dtype=self.model.data.dtype)
-        states = np.zeros((best.size, self.model.hidden), dtype=self.states.dtype)
-        shape = np.array(self.local.interface_shape, dtype=np.int64)
-        self.kernel(self.model, shape, begin * runs, best.size, runs, self.temperatures, self.key, best, states)
-        winner = best.reshape(-1, runs).argmax(axis=1)
-        self.states[begin:end] = states.reshape(end - begin, runs, -1)[np.arange(end - begin), winner]
+        this = self.rounds[number]
+        self.kernel(
+            self.model,
+            self.shape,
+            begin,
+            end,
+            self.runs,
+            this.temperatures,
+            this.rungs(self.runs),
+            self.firsts[number],
+            this.warm,
+            this.descent,
+            self.key,
+            self.before,
+            self.after,
+        )
         self.seconds.append(time.perf_counter() - start)
 
-    def result(self, method: str) -> SampledTable:
-        """Return the table, its values computed anew from the states."""
-        local, settings = self.local, self.settings
+    def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
+        """Sample on for about some seconds: passes of growing length over some rows, from new random starts.
+
+        Parameters
+        ----------
+        rows : ascending
+            Those that matter.
+        """
+        if not rows.size or not self.model.hidden:
+            return
+        deadline = time.perf_counter() + seconds
+        if self.on_gpu:
+            self._improve_on_gpu(deadline)
+            return
+        while (left := deadline - time.perf_counter()) > 0.05 * seconds:
+            pace = max(1e-9, sum(self.seconds) / max(1, self.updates))
+            sweeps = left * threads / (pace * rows.size * len(self.local.hidden))  # of all runs of a row together
+            runs = int(min(self.settings.runs, max(1.0, sweeps / _SHORT)))
+            samples = int(sweeps / runs)
+            if samples < _SHORTEST:
+                return
+            self._plan(min(samples, _LONG), runs, rows.size)
+            for number in range(len(self.rounds)):
+                run_parallel(self.tasks(number, threads, rows), threads)
+                if time.perf_counter() >= deadline:
+                    return
+
+    def _improve_on_gpu(self, deadline: float) -> None:
+        """Sample all rows anew on the GPU as long as there is time, and keep what is better."""
+        from dmcmc.samplers.launch_cuda import sample_rows
+
+        arithmetic = self.settings.arithmetic
+        while time.perf_counter() < deadline:
+            start = time.perf_counter()
+            self._plan(self.settings.samples, self.settings.runs, self.local.rows)
+            key = int(self.key[0]), int(self.key[1])
+            (states,) = sample_rows(self.sampler, [self.model], [key], [self.rounds], self.runs)
+            if states is None:
+                return
+            old, new = (
+                evaluate_rows(self.flat, self.model.domains, s, self.local.interface_shape, arithmetic).reshape(-1)
+                for s in (self.after[1], states)
+            )
+            better = new > old
+            self.after[1][better] = states[better]
+            self.seconds.append(time.perf_counter() - start)
+
+    def table(self) -> SampledTable:
+        """Return the table as it is, its values computed anew from the states."""
+        local, settings, states = self.local, self.settings, self.after[1]
         start = time.perf_counter()
-        values = evaluate_rows(local, self.states, settings.arithmetic)
-        seconds = sum(self.seconds) + time.perf_counter() - start
-        settings.progress(1)
+        shape = local.interface_shape
+        values = evaluate_rows(self.flat, self.model.domains, states, shape, settings.arithmetic)
         return SampledTable(
             lower=(Table(local.interface, values),),
             upper=None,
-            witness=partial(_witness, local, self.states),
-            method=method,
-            seconds=seconds,
-            updates=local.rows * settings.runs * settings.samples * len(local.hidden),
+            witness=partial(_witness, local, states.copy()),
+            method=self.sampler.name,
+            seconds=sum(self.seconds) + time.perf_counter() - start,
+            updates=self.updates,
         )
 
 
@@ -114,31 +250,3 @@ def _witness(local: LocalProblem, states: NDArray[Any], values: Mapping[int, int
     shape = local.interface_shape
     row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
     return dict(zip(local.hidden, states[row].tolist(), strict=True))
-
-
-def evaluate_rows(local: LocalProblem, states: NDArray[Any], arithmetic: Arithmetic) -> Array:
-    """Evaluate F_i for one hidden assignment a row.
-
-    Parameters
-    ----------
-    states : (rows, |H_i|) integers
-        Hidden values of every interface assignment, rows in C order.
-
-    Returns
-    -------
-    ndarray, shape of the interface domains
-        Encoded utilities; −∞ where a hard constraint is violated.
-    """
-    shape = local.interface_shape
-    total = np.zeros(local.rows, dtype=np.int64 if arithmetic.exact else np.float64)
-    hard = np.zeros(local.rows, dtype=bool)
-    interface = np.indices(shape).reshape(len(shape), local.rows) if shape else np.zeros((0, 1), dtype=np.int64)
-    column = {v: states[:, i] for i, v in enumerate(local.hidden)} | dict(zip(local.interface, interface, strict=True))
-    for factor in local.factors:
-        picked = factor.table[tuple(column[v] for v in factor.scope)]
-        here = forbidden(picked)
-        hard |= here
-        total += np.where(here, 0, picked)
-    values = total.astype(arithmetic.dtype)
-    values[hard] = arithmetic.lowest
-    return values.reshape(shape)

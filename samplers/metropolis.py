@@ -6,12 +6,11 @@ it symmetric, so that a proposal is accepted with probability min(1, exp(ΔU / t
 
 import math
 
-import numpy as np
 from numba import njit
 
 from dmcmc.samplers.protocol import Sampler
 from dmcmc.samplers.rng import philox, uniform
-from dmcmc.samplers.state import evaluate, random_state
+from dmcmc.samplers.state import eased, evaluate, random_state
 
 
 @njit(cache=True)
@@ -33,9 +32,8 @@ def init(model, z, scores, rng):
 
 def step(model, z, scores, utility, scratch, rng, trial, temperature):
     """Propose once; return the utility."""
-    before = scratch_state(model.hidden)
     for v in range(model.hidden):
-        before[v] = z[v]
+        scratch[v] = z[v]
         if v % 2 == 0:
             words = philox(rng[0], rng[1], rng[2], rng[3], trial, v // 2)
             radius = math.sqrt(-2.0 * math.log(uniform(words[0])))
@@ -46,17 +44,11 @@ def step(model, z, scores, utility, scratch, rng, trial, temperature):
         z[v] = propose(z[v], model.domains[v], normal)
     proposed = evaluate(model, z)
     words = philox(rng[0], rng[1], rng[2], rng[3], trial, 1 << 24)
-    if math.log(uniform(words[0])) * temperature < proposed - utility:
+    if math.log(uniform(words[0])) * temperature < eased(model, proposed) - eased(model, utility):
         return proposed
     for v in range(model.hidden):
-        z[v] = before[v]
+        z[v] = scratch[v]
     return utility
-
-
-@njit(cache=True)
-def scratch_state(size):
-    """Return room for a state."""
-    return np.empty(size, dtype=np.int32)
 
 
 SAMPLER = Sampler(

@@ -8,7 +8,7 @@ import math
 
 from dmcmc.samplers.protocol import Sampler
 from dmcmc.samplers.rng import philox, uniform
-from dmcmc.samplers.state import change, evaluate, fill_scores, random_state
+from dmcmc.samplers.state import change, eased, evaluate, fill_scores, gain_of, random_state
 
 
 def init(model, z, scores, rng):
@@ -31,8 +31,9 @@ def step(model, z, scores, utility, scratch, rng, trial, temperature):
         new = min(int(uniform(words[2 * (v % 2)]) * (size - 1)), size - 2)
         if new >= old:
             new += 1  # any value but the present one
-        gain = scores[v, new] - scores[v, old]
-        if gain >= 0 or math.log(uniform(words[2 * (v % 2) + 1])) * temperature < gain:
+        gain = gain_of(scores, v, new, old)
+        rise = eased(model, utility + gain) - eased(model, utility)
+        if rise >= 0 or math.log(uniform(words[2 * (v % 2) + 1])) * temperature < rise:
             utility += gain
             change(model, z, scores, v, new)
     return utility

@@ -1,23 +1,32 @@
-"""One agent's local problem as flat arrays, the way chains read it.
+"""One agent's local problem as flat arrays of whole numbers, the way chains read it.
 
 Variables are renumbered: hidden ones first, interface ones after. For every factor and every hidden variable v in it
 there is a copy of the table with v's axis last, so that "this factor's utilities for all values of v" is one
-contiguous *column* of it.
+contiguous *column* of it. A column is padded with zeros to a multiple of four entries.
 
-−∞ becomes a finite penalty larger than all finite utilities of the agent together: a chain can pass through forbidden
-states, and its utility orders states by (violations, utility).
+Entries are relative to their factor's least or largest, so that they are small: 16 bits where every sum of a variable's
+columns fits (*compact*), else 32. A forbidden entry is an added −2^k, more than all utilities of the agent together, so
+that a chain's utility orders states by (violations, utility). Utilities too wide for that, and those that are not whole,
+are scaled and rounded: chains only guide, tables are evaluated anew from the original factors.
 """
 
-from math import prod
-from typing import Any, NamedTuple
+from math import ceil, log2
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.tables import Array, forbidden_value
+from dmcmc.inference.flat import FlatTables, flatten
+from dmcmc.inference.tables import Array
+from dmcmc.samplers.columns import Links, Survey, fill_columns, link_columns, survey_tables
 
-_INT32_SUM = 2**30  # scores within this fit int32, with room for a difference of two
+LANES = 4  # columns are padded to a multiple of it
+MOST_ENTRIES = 2**31 - 1
+PENALTY = 4.0  # cost of a violation, in spreads
+_COMPACT = 2**16 - 1
+_SUM = 2**30  # scores within this fit int32, with room for a difference of two
+_FLOAT_RANGE = 2**24  # what the utilities of a problem of floats are scaled to together: whole float32 numbers
 
 
 class ChainModel(NamedTuple):
@@ -29,25 +38,33 @@ class ChainModel(NamedTuple):
         Domain sizes; the first ``hidden`` variables are hidden.
     hidden : int
     lanes : int
-        Length of a row of scores: the largest domain of a hidden variable.
+        Length of a row of scores: the largest ``width``.
+    width : (hidden,) int32
+        Domain sizes rounded up to a multiple of 4: the lengths of the variables' columns.
+    data : (entries,) uint16 or int32
+        All columns; those of one variable are contiguous, in the order of the factors.
+    violation : int
+        0 where nothing is forbidden; else k: a forbidden entry is an added −2^k.
+    penalty : float
+        What a violation costs a chain, in chain units; 0 where nothing is forbidden.
     spread : float
-        The root mean square over hidden variables of Σ_f var(f), forbidden entries left out: how much the scores of
-        one variable typically differ.
-    data : (entries,) int32 or float64
-        All columns.
+        The root mean square over hidden variables of Σ_f var(f), forbidden entries left out, in chain units: how much
+        the scores of one variable typically differ.
+    scale : float
+        Chain units per unit of utility; a power of two.
     column_start : (hidden + 1,) int32
         Columns of variable v are ``column_start[v]:column_start[v + 1]``, one a factor of v.
-    column_at : (columns,) int64
+    column_at : (columns,) int32
         Offset in ``data`` of the column for other variables all 0.
     other_start : (columns + 1,) int32
         The other variables of a column's factor are ``other_start[c]:other_start[c + 1]``.
-    other_variable, other_stride : (others,) int32, int64
+    other_variable, other_stride : (others,) int32
         Those variables and their strides in ``data``.
     touch_start : (hidden + 1,) int32
         Columns that move when v changes are ``touch_start[v]:touch_start[v + 1]``.
     touch_variable, touch_column : (touches,) int32
         Whose scores change, and in which column.
-    touch_stride : (touches,) int64
+    touch_stride : (touches,) int32
         Stride of v in it.
     touch_binary : (touches,) bool
         Whether v is the only other variable.
@@ -58,114 +75,114 @@ class ChainModel(NamedTuple):
     domains: NDArray[np.int32]
     hidden: int
     lanes: int
-    spread: float
+    width: NDArray[np.int32]
     data: Array
+    violation: int
+    penalty: float
+    spread: float
+    scale: float
     column_start: NDArray[np.int32]
-    column_at: NDArray[np.int64]
+    column_at: NDArray[np.int32]
     other_start: NDArray[np.int32]
     other_variable: NDArray[np.int32]
-    other_stride: NDArray[np.int64]
+    other_stride: NDArray[np.int32]
     touch_start: NDArray[np.int32]
     touch_variable: NDArray[np.int32]
     touch_column: NDArray[np.int32]
-    touch_stride: NDArray[np.int64]
+    touch_stride: NDArray[np.int32]
     touch_binary: NDArray[np.bool_]
     factor_column: NDArray[np.int32]
     factor_variable: NDArray[np.int32]
 
 
-class _Column(NamedTuple):
-    variable: int
-    factor: int
-    others: tuple[tuple[int, int], ...]  # (variable, stride in entries)
-    block: Array  # flat
+def flatten_local(local: LocalProblem) -> FlatTables:
+    """Return an agent's tables in one array, their variables renumbered: hidden ones first, interface ones after."""
+    flat = flatten([f.scope for f in local.factors], [f.table for f in local.factors])
+    number = np.zeros(len(local.domains), dtype=np.int64)
+    number[[*local.hidden, *local.interface]] = np.arange(len(local.hidden) + len(local.interface))
+    return flat._replace(scope=number[flat.scope])
 
 
-def build_model(local: LocalProblem) -> ChainModel:
-    """Flatten a local problem. Only factors with a hidden variable count: the others are constant in a row."""
-    order = (*local.hidden, *local.interface)
-    renumber = {v: i for i, v in enumerate(order)}
-    domains = local.domains[list(order)].astype(np.int32) if order else np.zeros(0, dtype=np.int32)
+def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainModel:
+    """Lay out a local problem. Only factors with a hidden variable count: the others are constant in a row.
+
+    Parameters
+    ----------
+    flat
+        What :func:`flatten_local` returns, if it is there already.
+    """
+    flat = flatten_local(local) if flat is None else flat
     hidden = len(local.hidden)
-    scopes, tables = [], []
-    for factor in local.factors:
-        scope = tuple(renumber[v] for v in factor.scope)
-        if any(v < hidden for v in scope):
-            scopes.append(scope)
-            tables.append(factor.table)
-    tables, variances = _penalised(tables)
-    columns = [
-        _column(i, scope, axis, tables[i])
-        for i, scope in enumerate(scopes)
-        for axis, v in enumerate(scope)
-        if v < hidden
-    ]
-    columns.sort(key=lambda c: (c.variable, c.factor))
-    touches = sorted(
-        (v, i, c.variable, stride, len(c.others) == 1)
-        for i, c in enumerate(columns)
-        for v, stride in c.others
-        if v < hidden
-    )
-    first = {c.factor: i for i, c in reversed(list(enumerate(columns)))}
-    others = [pair for c in columns for pair in c.others]
-    variance = sum(variances[c.factor] for c in columns)
+    domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32) if local.domains.size else _NOTHING
+    width = -(-domains[:hidden] // LANES) * np.int32(LANES)
+    survey = survey_tables(flat, hidden)
+    scale, violation = _scale(survey, flat)
+    whole = flat.data.dtype.kind == "i" and scale == 1.0 and not violation
+    compact = whole and survey.variable_range.max(initial=0.0) <= _COMPACT
+    links = link_columns(flat.scope_start, flat.scope, domains, width, hidden)
+    data = np.zeros(max(1, links.entries), dtype=np.uint16 if compact else np.int32)
+    base = survey.low if compact else survey.top
+    variance = fill_columns(flat, domains, width, links, (base, survey.span, scale, violation), data)
+    spread = float(np.sqrt(variance / max(1, hidden))) or 1.0
+    return _model(domains, width, data, links, violation, spread, scale)
+
+
+_NOTHING = np.zeros(0, dtype=np.int32)
+
+
+def _model(
+    domains: NDArray[np.int32],
+    width: NDArray[np.int32],
+    data: Array,
+    links: Links,
+    violation: int,
+    spread: float,
+    scale: float,
+) -> ChainModel:
     return ChainModel(
         domains=domains,
-        hidden=hidden,
-        lanes=int(domains[:hidden].max(initial=1)),
-        spread=float(np.sqrt(variance / max(1, hidden))) or 1.0,
-        data=np.concatenate([c.block for c in columns]) if columns else np.zeros(1, dtype=np.int32),
-        column_start=_starts([c.variable for c in columns], hidden),
-        column_at=np.cumsum([0, *(c.block.size for c in columns)])[:-1],
-        other_start=np.cumsum([0, *(len(c.others) for c in columns)]).astype(np.int32),
-        other_variable=np.array([v for v, _ in others], dtype=np.int32),
-        other_stride=np.array([s for _, s in others], dtype=np.int64),
-        touch_start=_starts([t[0] for t in touches], hidden),
-        touch_variable=np.array([t[2] for t in touches], dtype=np.int32),
-        touch_column=np.array([t[1] for t in touches], dtype=np.int32),
-        touch_stride=np.array([t[3] for t in touches], dtype=np.int64),
-        touch_binary=np.array([t[4] for t in touches], dtype=np.bool_),
-        factor_column=np.array([first[i] for i in range(len(scopes))], dtype=np.int32),
-        factor_variable=np.array([columns[first[i]].variable for i in range(len(scopes))], dtype=np.int32),
+        hidden=width.size,
+        lanes=int(width.max(initial=LANES)),
+        width=width,
+        data=data,
+        violation=violation,
+        penalty=PENALTY * spread if violation else 0.0,
+        spread=spread,
+        scale=scale,
+        column_start=links.column_start,
+        column_at=links.column_at,
+        other_start=links.other_start,
+        other_variable=links.other_variable,
+        other_stride=links.other_stride,
+        touch_start=links.touch_start,
+        touch_variable=links.touch_variable,
+        touch_column=links.touch_column,
+        touch_stride=links.touch_stride,
+        touch_binary=links.touch_binary,
+        factor_column=links.factor_column,
+        factor_variable=links.factor_variable,
     )
 
 
-def _penalised(tables: list[Array]) -> tuple[list[Array], list[float]]:
-    """Return the tables in the dtype of the scores, −∞ replaced, and the variance of each one's finite entries."""
-    masks: list[NDArray[np.bool_] | None] = []
-    worst: list[int | float] = []
-    variances: list[float] = []
-    for table in tables:
-        low = forbidden_value(table.dtype)
-        hard = table == low if table.min() == low else None
-        finite = table if hard is None else table[~hard]
-        masks.append(hard)
-        worst.append(max(abs(finite.min().item()), abs(finite.max().item())) if finite.size else 0)
-        as_float = finite.astype(np.float64).ravel()
-        mean = float(as_float.mean()) if finite.size else 0.0
-        variances.append(max(0.0, float(as_float @ as_float) / finite.size - mean * mean) if finite.size else 0.0)
-    penalty = 2 * sum(worst) + 1
-    most = sum(w if mask is None else penalty for w, mask in zip(worst, masks, strict=True))
-    whole = most < _INT32_SUM and all(t.dtype.kind == "i" for t in tables)
-    dtype: np.dtype[Any] = np.dtype(np.int32 if whole else np.float64)
-    changed = [
-        table.astype(dtype, copy=False)
-        if mask is None
-        else np.where(mask, 0, table).astype(dtype) - mask * dtype.type(penalty)
-        for table, mask in zip(tables, masks, strict=True)
-    ]
-    return changed, variances
+def _scale(survey: Survey, flat: FlatTables) -> tuple[float, int]:
+    """Return chain units per unit of utility, and k.
+
+    Without forbidden entries the sums of a variable's columns must fit 2^30. With them 2^k must exceed twice the agent's
+    total range, and as many violations as a variable has factors with forbidden entries must fit 2^30.
+    """
+    whole = flat.data.dtype.kind == "i"
+    total = float(survey.span.sum())
+    most = int(survey.variable_hard.max(initial=0))
+    if total == 0.0:
+        return 1.0, 2 if most else 0
+    room = _SUM / (4 * most + 2) if most else _SUM * total / float(survey.variable_range.max())
+    rounding = flat.at.size  # every entry may be rounded up by half a unit
+    fits = 2.0 ** np.floor(np.log2((room - rounding) / total)) if room > rounding else 2.0 ** -ceil(log2(total))
+    wanted = 1.0 if whole else 2.0 ** np.floor(np.log2(_FLOAT_RANGE / max(total, 1e-250)))
+    scale = float(min(fits, wanted))
+    return scale, ceil(log2(2 * (total * scale + rounding) + 1)) if most else 0
 
 
-def _column(factor: int, scope: tuple[int, ...], axis: int, table: Array) -> _Column:
-    """Copy a table with one axis last."""
-    axes = [i for i in range(len(scope)) if i != axis]
-    shape = [table.shape[i] for i in (*axes, axis)]
-    others = tuple((scope[i], prod(shape[position + 1 :])) for position, i in enumerate(axes))
-    return _Column(scope[axis], factor, others, table.transpose(*axes, axis).reshape(-1))
-
-
-def _starts(groups: list[int], count: int) -> NDArray[np.int32]:
-    """Return where each of ``count`` groups starts in a list sorted by group, and the end."""
-    return np.searchsorted(np.array(groups, dtype=np.int64), np.arange(count + 1)).astype(np.int32)
+def column_entries(local: LocalProblem) -> int:
+    """Return an upper bound on the entries of an agent's columns."""
+    return sum(f.table.size * len(f.scope) for f in local.factors) * LANES

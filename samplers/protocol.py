@@ -8,9 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.backends import CPU, Backend
+from dmcmc.samplers.rounds import Rounds
 from dmcmc.samplers.schedule import Temperature
 
 
@@ -76,6 +80,18 @@ class SampledTable:
         return self.upper is self.lower
 
 
+class Resumable(Protocol):
+    """An agent's sampling that can go on."""
+
+    def table(self) -> SampledTable:
+        """Return the table as it is now."""
+        ...
+
+    def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
+        """Work on some rows (ascending) for about some seconds; rows only ever get better."""
+        ...
+
+
 class LocalSolver(Protocol):
     """A plug-in: a name, a line of help, and a function over a batch of agents."""
 
@@ -101,6 +117,8 @@ class LocalSolver(Protocol):
 class Sampler(NamedTuple):
     """A Markov chain as two plain functions, compiled by the framework; write them as for :func:`numba.njit`.
 
+    They allocate nothing and hand no slices of arrays on, so that the same functions can be compiled for a GPU.
+
     Attributes
     ----------
     name, summary : str
@@ -108,14 +126,21 @@ class Sampler(NamedTuple):
         ``init(model, z, scores, rng) -> utility`` draws the first state into ``z``.
     step : callable
         ``step(model, z, scores, utility, scratch, rng, trial, temperature) -> utility`` makes one trial in place;
-        trials count from 1.
+        trials count from 1. If there are rounds, it leaves ``scores`` as they belong to ``z``.
+    rounds : callable or None
+        ``rounds(model, samples, temperature)`` divides a run into a list of :class:`dmcmc.samplers.rounds.Round`; None
+        makes all trials from one random start.
+    exchange : bool
+        Whether the runs of a row exchange states, each at a temperature of its own.
 
-    ``model`` is a :class:`dmcmc.samplers.model.ChainModel`; ``z`` and ``scores`` are described in
+    ``model`` is a :class:`dmcmc.samplers.model.ChainModel`; ``z``, ``scores`` and utilities are described in
     :mod:`dmcmc.samplers.state`, which has the moves; ``rng`` is (key 0, key 1, row, run), for
-    :func:`dmcmc.samplers.rng.philox`; ``scratch`` is (lanes,) int32 to use freely.
+    :func:`dmcmc.samplers.rng.philox`; ``scratch`` is (max(lanes, hidden),) int32 to use freely.
     """
 
     name: str
     summary: str
     init: Callable[..., Any]
     step: Callable[..., Any]
+    rounds: Rounds | None = None
+    exchange: bool = False

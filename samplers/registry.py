@@ -4,7 +4,7 @@ from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 
 from dmcmc.inference.errors import ConfigError
-from dmcmc.samplers import exact, gibbs, metropolis, metropolis_single
+from dmcmc.samplers import annealing, exact, gibbs, metropolis, metropolis_single, tempering
 from dmcmc.samplers.launch import ChainSolver
 from dmcmc.samplers.protocol import LocalSolver, Sampler
 
@@ -15,6 +15,8 @@ _OURS: dict[str, LocalSolver] = {
     for solver in (
         exact.SOLVER,
         ChainSolver(gibbs.SAMPLER),
+        ChainSolver(annealing.SAMPLER),
+        ChainSolver(tempering.SAMPLER),
         ChainSolver(metropolis.SAMPLER),
         ChainSolver(metropolis_single.SAMPLER),
     )

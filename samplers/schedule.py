@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from dmcmc.samplers.model import ChainModel
 
-_HOT = 0.45  # of the typical spread of a conditional; the two were tuned on meeting and uniform problems
-_COLD = 0.13
+# Of the typical spread of a conditional; tuned on meeting and uniform problems.
+AUTOMATIC = (0.4, 0.15)
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,20 @@ class Temperature:
         """Return the same temperature for all trials; 1 is the DMCMC paper's."""
         return cls(value, value)
 
-    def of_trials(self, model: ChainModel, trials: int) -> NDArray[np.float32]:
-        """Return the temperature of each trial, shape (trials,)."""
-        start, end = self.start, self.end
-        if start is None or end is None:
-            start, end = _HOT * model.spread, _COLD * model.spread
-        at = np.linspace(0.0, 1.0, trials) if trials > 1 else np.ones(trials)
+    def resolve(self, model: ChainModel, automatic: tuple[float, float] = AUTOMATIC) -> tuple[float, float]:
+        """Return first and last temperature in chain units; ``automatic`` is in spreads."""
+        if self.start is None or self.end is None:
+            return automatic[0] * model.spread, automatic[1] * model.spread
+        return self.start * model.scale, self.end * model.scale
+
+    def of_trials(
+        self, model: ChainModel, trials: int, automatic: tuple[float, float] = AUTOMATIC, skip: float = 0.0
+    ) -> NDArray[np.float32]:
+        """Return the temperature of each trial in chain units, shape (trials,).
+
+        ``skip`` leaves the first part of the way from start to end out (0 to 1).
+        """
+        start, end = self.resolve(model, automatic)
+        at = np.linspace(skip, 1.0, trials) if trials > 1 else np.ones(trials)
         values = start + (end - start) * at if self.shape == "linear" else start * (end / start) ** at
         return values.astype(np.float32)

@@ -1,36 +1,57 @@
-"""The Gibbs kernel makes the same chain as plain NumPy."""
+"""The compiled Gibbs sampler makes the same chain as plain NumPy, state by state."""
 
 import numpy as np
 import pytest
+from numba import njit
 from numpy_gibbs import gibbs_twin
 
+from dmcmc import Problem
 from dmcmc.generators import registry as generators
-from dmcmc.inference.agents import divide
-from dmcmc.inference.arithmetic import choose_arithmetic
-from dmcmc.samplers import registry
-from dmcmc.samplers.model import build_model
-from dmcmc.samplers.protocol import Settings
-from dmcmc.samplers.schedule import Temperature
+from dmcmc.inference.agents import LocalProblem, divide
+from dmcmc.inference.problem import Factor
+from dmcmc.samplers import gibbs
+from dmcmc.samplers.model import ChainModel, build_model
+from dmcmc.samplers.rng import chain_key
+
+init, step = njit(gibbs.SAMPLER.init), njit(gibbs.SAMPLER.step)
 
 
-@pytest.mark.parametrize("temperature", [Temperature(), Temperature.constant(1.0), Temperature.constant(300.0)])
-@pytest.mark.parametrize("tables", ["preferences", "uniform"])
-def test_the_kernel_keeps_the_best_state_of_the_twins_chains(tables: str, temperature: Temperature) -> None:
-    problem = generators.generate(
-        "meeting-scheduling",
-        {"agents": 3, "variables_per_agent": 7, "domain_size": 11, "tables": tables, "seed": 3},
-    )
-    runs, samples, seed = 2, 12, 99
-    arithmetic = choose_arithmetic(problem.factors)
-    settings = Settings(arithmetic, seed=seed, runs=runs, samples=samples, temperature=temperature)
+def chain(local: LocalProblem, model: ChainModel, row: int, run: int, seed: int, temperatures: np.ndarray):
+    """Yield the start of a compiled chain and its state after every sweep."""
+    shape = local.interface_shape
+    z = np.zeros(model.domains.size, dtype=np.int32)
+    z[model.hidden :] = np.unravel_index(row, shape) if shape else ()
+    scores = np.zeros((model.hidden, model.lanes), dtype=model.data.dtype)
+    scratch = np.zeros(max(model.lanes, model.hidden), dtype=np.int32)
+    rng = tuple(np.uint64(word) for word in (*chain_key(seed, local.agent), row, run))
+    utility = init(model, z, scores, rng)
+    yield z[: model.hidden].tolist()
+    for trial, temperature in enumerate(temperatures, start=1):
+        utility = step(model, z, scores, utility, scratch, rng, trial, temperature)
+        yield z[: model.hidden].tolist()
+
+
+def times(problem: Problem, factor: int) -> Problem:
+    """Return the problem with all utilities multiplied."""
+    factors = tuple(Factor.of(f.scope, factor * f.table.astype(float)) for f in problem.factors)
+    return Problem(problem.variables, problem.domains, problem.agents, problem.owner, factors)
+
+
+@pytest.mark.parametrize("heat", [0.02, 0.3, 3.0, 0.0])
+@pytest.mark.parametrize(("tables", "factor"), [("preferences", 1), ("uniform", 1), ("uniform", 1000), ("hard", 1)])
+def test_the_kernel_visits_the_twins_states(tables: str, factor: int, heat: float) -> None:
+    parameters = {"agents": 3, "variables_per_agent": 7, "domain_size": 11, "tables": tables, "seed": 3}
+    problem = generators.generate("meeting-scheduling", parameters)
+    problem = problem if factor == 1 else times(problem, factor)
     for local in divide(problem).locals:
-        (table,) = registry.get("gibbs").solve([local], settings)
-        temperatures = temperature.of_trials(build_model(local), samples)
-        for row in range(local.rows):
-            interface = dict(zip(local.interface, np.unravel_index(row, local.interface_shape), strict=True))
-            chains = [gibbs_twin(local, interface, seed, row, run, temperatures) for run in range(runs)]
-            best = max(
-                (state for chain in chains for state in chain),
-                key=lambda state: sum(int(f.table[tuple(state[v] for v in f.scope)]) for f in local.factors),
-            )
-            assert table.witness(interface) == {v: best[v] for v in local.hidden}
+        model = build_model(local)
+        assert (model.data.dtype == np.uint16) == (tables != "hard" and factor == 1)
+        assert model.scale == 1.0
+        temperatures = (heat * model.spread * np.array([1.0, 0.8, 0.6, 0.6])).astype(np.float32)
+        for row in range(0, local.rows, 3):
+            for run in range(2):
+                interface = dict(zip(local.interface, np.unravel_index(row, local.interface_shape), strict=True))
+                twin = gibbs_twin(local, model, interface, 99, row, run, temperatures)
+                got = chain(local, model, row, run, 99, temperatures)
+                for theirs, ours in zip(twin, got, strict=True):
+                    assert [theirs[v] for v in local.hidden] == ours

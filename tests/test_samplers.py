@@ -93,7 +93,7 @@ WIDE = random_problem(45, 16, 3, 5, 24, 3, 1000, 0.05)  # 108 rows with 7 hidden
 
 
 @pytest.mark.parametrize("method", CHAINS)
-def test_a_seed_decides_the_table_whatever_the_threads_chunks_and_batches(method, monkeypatch):
+def test_a_seed_decides_the_table_whatever_the_threads_and_batches(method):
     options = {"runs": 3, "samples": 4, "seed": 9}
     locals_, tables, arithmetic = solved(WIDE, method, **options)
     assert max(local.rows for local in locals_) > 20
@@ -102,8 +102,6 @@ def test_a_seed_decides_the_table_whatever_the_threads_chunks_and_batches(method
         assert bytes_of(locals_, solved(WIDE, method, backend=Backend(threads=threads), **options)[1]) == expected
     alone = [registry.get(method).solve([p], Settings(arithmetic, **options))[0] for p in reversed(locals_)]
     assert bytes_of(locals_, alone[::-1]) == expected
-    monkeypatch.setattr(launch, "_CHUNK", 100)
-    assert bytes_of(locals_, solved(WIDE, method, **options)[1]) == expected
     assert bytes_of(locals_, solved(WIDE, method, **options | {"seed": 10})[1]) != expected
 
 

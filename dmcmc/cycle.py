@@ -1,0 +1,162 @@
+"""One cycle over the agents' tree: UTIL up, VALUE down, the assignment evaluated, and what it proves."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.combination import relaxation_of, shift_rooms
+from dmcmc.inference.arithmetic import Table
+from dmcmc.inference.compression import Compression
+from dmcmc.inference.dpop import UtilMessage, UtilStep, outside_steps, util_step
+from dmcmc.inference.relaxation import Relaxation
+from dmcmc.mpi.phases import Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
+from dmcmc.samplers.protocol import SampledTable
+from dmcmc.task import Task
+
+Number = int | float
+
+_OUTSIDE = Relaxation("auto", None, "scope", False)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How tables are indexed: from below (sampled rows may be all there is), and from above."""
+
+    lower: Compression
+    upper: Compression
+
+    @classmethod
+    def plain(cls, task: Task) -> "Sides":
+        """Return sides in which every interface is itself."""
+        compression = Compression(task.problem.domains, task.problem.owner, {}, {})
+        return cls(compression, compression)
+
+
+@dataclass
+class Cycle:
+    """What this rank has of one cycle.
+
+    Attributes
+    ----------
+    steps : dict
+        Each agent's UTIL steps.
+    values : dict
+        Values of all variables of this rank's agents.
+    chosen : dict
+        Each agent's interface values, by the tables from below and by those from above, as those are indexed.
+    roots : dict
+        Upper UTIL values of the roots here; None where something has no bound.
+    sent : list of dict
+        Messages of each phase.
+    """
+
+    steps: dict[int, Steps]
+    values: dict[int, int]
+    chosen: dict[int, Chosen]
+    roots: dict[int, Number | None]
+    sent: list[dict[int, Sent]]
+
+
+def run_cycle(
+    task: Task, post: Post, clocks: dict[int, float], tables: Mapping[int, SampledTable], sides: Sides
+) -> Cycle:
+    """Send UTIL messages up and VALUE messages down.
+
+    Parameters
+    ----------
+    clocks
+        When each of this rank's agents is ready; moved on.
+    tables
+        Of this rank's agents.
+    """
+    steps, up = util_phase(task.tree, post, clocks, _util_work(task, tables, sides))
+    separators = [(sides.lower.scope(s), sides.upper.scope(s)) if s else ((), ()) for s in task.tree.separators]
+    chosen, down = value_phase(task.tree, post, clocks, steps, separators)
+    values: dict[int, int] = {}
+    for agent, choice in chosen.items():
+        values |= sides.lower.expand(choice.lower) | tables[agent].witness(choice.lower)
+    roots = {
+        agent: None if step.upper is None else step.upper.total
+        for agent, step in steps.items()
+        if task.tree.parent[agent] < 0
+    }
+    return Cycle(steps, values, chosen, roots, [up, down])
+
+
+def _util_work(task: Task, tables: Mapping[int, SampledTable], sides: Sides) -> Callable[[int, list[Utils]], Steps]:
+    """Return the UTIL steps of an agent as a function of its children's messages."""
+    relaxation = relaxation_of(task.config.combine)
+    rooms = shift_rooms(task.division, task.tree, task.arithmetic)
+
+    def step(agent: int, side: Compression, own: UtilMessage, children: list[UtilMessage]) -> UtilStep:
+        return util_step(
+            [*own, *crossing_of(task, agent, side)],
+            children,
+            side.scope(task.division.locals[agent].interface),
+            side.scope(task.tree.separators[agent]),
+            side.sizes,
+            task.arithmetic,
+            backend=task.backend,
+            memory=task.config.budget.memory,
+            name=task.problem.agents[agent],
+            relaxation=relaxation,
+            room=rooms[agent],
+        )
+
+    def work(agent: int, messages: list[Utils]) -> Steps:
+        table, received = tables[agent], tuple(messages)
+        lower = step(agent, sides.lower, table.lower, [m.lower for m in messages])
+        uppers = [m.upper for m in messages if m.upper is not None]
+        if table.upper is None or len(uppers) < len(messages):
+            return Steps(lower, None, received)
+        if table.exact and sides.lower is sides.upper and all(m.upper is m.lower for m in messages):
+            return Steps(lower, lower, received)
+        return Steps(lower, step(agent, sides.upper, table.upper, uppers), received)
+
+    return work
+
+
+def crossing_of(task: Task, agent: int, side: Compression) -> list[Table]:
+    """Return the crossing factors placed at an agent, encoded."""
+    placed = [task.arithmetic.encode(task.division.crossing[i]) for i in task.tree.placed[agent]]
+    return [side.table(*table) for table in placed]
+
+
+def run_outside(
+    task: Task, post: Post, cycle: Cycle, tables: Mapping[int, SampledTable], side: Compression
+) -> tuple[dict[int, UtilMessage], dict[int, Sent]]:
+    """Tell each agent a bound on what the rest of its component adds to its rows (after a cycle with bounds)."""
+
+    def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
+        upper = tables[agent].upper
+        assert upper is not None, "only after a cycle in which all had bounds"
+        return outside_steps(
+            upper,
+            crossing_of(task, agent, side),
+            [message.upper or () for message in cycle.steps[agent].received],
+            outside,
+            side.scope(task.division.locals[agent].interface),
+            side.scope(task.tree.separators[agent]),
+            [side.scope(task.tree.separators[child]) for child in task.tree.children[agent]],
+            side.sizes,
+            task.arithmetic,
+            _OUTSIDE,
+            task.config.budget.memory,
+            task.backend,
+        )
+
+    return outside_phase(task.tree, post, work)
+
+
+def rows_of(task: Task, interface: tuple[int, ...], sizes: NDArray[np.int64], tables: UtilMessage) -> NDArray[Any]:
+    """Return the sum of tables over parts of an interface as one array of its rows, flat (encoded)."""
+    shape = [int(sizes[v]) for v in interface]
+    total = np.zeros(shape, dtype=task.arithmetic.dtype)
+    for scope, values in tables:
+        order = sorted(range(len(scope)), key=lambda axis: interface.index(scope[axis]))
+        wide = [shape[i] if v in scope else 1 for i, v in enumerate(interface)]
+        total = task.arithmetic.add(total, values.transpose(order).reshape(wide))
+    return total.reshape(-1)

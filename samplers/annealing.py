@@ -1,0 +1,35 @@
+"""Simulated annealing in rounds: Gibbs moves, warm starts from neighbouring rows, greedy descent.
+
+Half of the trials cool from a random start. The rest are short rounds that reheat to half-way down (on a logarithmic
+scale) and cool again, from the best state of the row and of rows that differ in one interface variable: what one row has
+found is passed on to the others.
+"""
+
+from dmcmc.samplers import gibbs
+from dmcmc.samplers.model import ChainModel
+from dmcmc.samplers.protocol import Sampler
+from dmcmc.samplers.rounds import Round
+from dmcmc.samplers.schedule import Temperature
+
+_RANGE = (0.35, 0.2)  # of the typical spread; descent does the rest
+_WARM = 8  # warm rounds, fewer where they would be shorter than
+_SHORTEST = 4
+_DESCENT = 10
+
+
+def rounds(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:
+    """Divide ``samples`` trials: a first half, and warm rounds."""
+    length = max(_SHORTEST, samples // (2 * _WARM))
+    warm = samples // (2 * length)
+    first = temperature.of_trials(model, samples - warm * length, _RANGE)
+    again = temperature.of_trials(model, length, _RANGE, skip=0.5)
+    return [Round(first, descent=_DESCENT)] + warm * [Round(again, warm=True, descent=_DESCENT)]
+
+
+SAMPLER = Sampler(
+    name="annealing",
+    summary="simulated annealing with Gibbs moves, in rounds that pass states on between rows",
+    init=gibbs.init,
+    step=gibbs.step,
+    rounds=rounds,
+)

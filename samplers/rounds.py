@@ -1,0 +1,87 @@
+"""A sampler's run as a list of rounds, and where the chains of a round start.
+
+All rows of an agent finish a round before the next begins. So a warm round may start a row's chains from the best states
+of its neighbours, which differ in the value of one interface variable: tables of nearby rows have much in common.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dmcmc.samplers.model import ChainModel
+from dmcmc.samplers.rng import philox
+from dmcmc.samplers.schedule import Temperature
+
+START_BLOCK = 1 << 24  # of a chain's counter: apart from the blocks that its trials draw from
+SWAP_BLOCK = 1 << 25
+
+
+class Round(NamedTuple):
+    """Trials that all rows make before any goes on.
+
+    Attributes
+    ----------
+    temperatures : (trials,) float32
+        In chain units. 0 takes the best value.
+    warm : bool
+        False: chains start anywhere (the first round must, no other may). True: run 0 of a row starts from the row's
+        best state so far, each other run from that of a neighbouring row.
+    descent : int
+        Afterwards the best state of each chain is improved greedily, by at most so many sweeps.
+    ladder : float
+        With exchange: how much hotter than ``temperatures`` the last run is; those between divide this geometrically.
+    """
+
+    temperatures: NDArray[np.float32]
+    warm: bool = False
+    descent: int = 0
+    ladder: float = 1.0
+
+    def rungs(self, runs: int) -> NDArray[np.float32]:
+        """Return what each run's rung multiplies ``temperatures`` by, shape (runs,), ascending from 1."""
+        return (self.ladder ** np.linspace(0.0, 1.0, runs)).astype(np.float32)
+
+
+Rounds = Callable[[ChainModel, int, Temperature], list[Round]]
+
+
+def one_round(model: ChainModel, samples: int, temperature: Temperature) -> list[Round]:
+    """Return the run of the paper's samplers: all trials from one random start."""
+    return [Round(temperature.of_trials(model, samples))]
+
+
+@njit(cache=True)
+def start_row(shape, row, run, key, first):
+    """Return the row whose best state chain ``run`` of a row starts a warm round from.
+
+    Parameters
+    ----------
+    shape : (|B|,) int64
+        Domain sizes of the interface variables; rows count in C order.
+    key : (2,) uint64
+    first : int
+        Number of the round's first trial.
+    """
+    choices = 0
+    for b in range(shape.size):
+        choices += shape[b] > 1
+    if run == 0 or choices == 0:
+        return row
+    words = philox(key[0], key[1], row, run, first, START_BLOCK)
+    left = np.int64((words[0] * np.uint64(choices)) >> np.uint64(32))
+    stride = 1
+    for b in range(shape.size - 1, -1, -1):
+        stride *= shape[b]
+    for b in range(shape.size):
+        stride //= shape[b]
+        if shape[b] == 1:
+            continue
+        if left == 0:
+            own = row // stride % shape[b]
+            other = np.int64((words[1] * np.uint64(shape[b] - 1)) >> np.uint64(32))
+            return row + (other + (other >= own) - own) * stride
+        left -= 1
+    return row

@@ -1,0 +1,42 @@
+"""Which rows of a large interface are worth sampling: those that chains over all of the agent's variables visit.
+
+DMCMC paper, §4: where an interface has too many assignments, its table is sampled for some of them.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.compression import Rows
+from dmcmc.samplers.gibbs import SAMPLER
+from dmcmc.samplers.launch import ChainSolver
+from dmcmc.samplers.protocol import Settings
+
+_SAMPLES = 30  # of each chain
+
+
+def choose_rows(local: LocalProblem, count: int, settings: Settings) -> Rows:
+    """Return up to ``count`` distinct rows, shape (k, |B_i|), each once: the ends of that many short chains.
+
+    Where chains end in the same rows, the list is filled with rows that differ from those in one variable.
+    """
+    n = len(local.domains)
+    free = LocalProblem(
+        agent=local.agent,
+        interface=(n,),  # belongs to no factor: its values number the chains
+        hidden=(*local.interface, *local.hidden),
+        factors=local.factors,
+        domains=np.append(local.domains, count),
+    )
+    quick = replace(settings, runs=1, samples=_SAMPLES, progress=lambda _: None)
+    (chains,) = ChainSolver(SAMPLER).start([free], quick)
+    found = dict.fromkeys(map(tuple, chains.after[1][:, : len(local.interface)].astype(np.int64).tolist()))
+    sizes = [int(local.domains[v]) for v in local.interface]
+    for row in list(found):
+        for i, size in enumerate(sizes):
+            for step in range(1, size):
+                if len(found) >= min(count, local.rows):
+                    return np.array(list(found)[:count], dtype=np.int64)
+                found.setdefault((*row[:i], (row[i] + step) % size, *row[i + 1 :]))
+    return np.array(list(found)[:count], dtype=np.int64)

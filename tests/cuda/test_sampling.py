@@ -1,0 +1,103 @@
+"""Chains on the GPU, or under Numba's simulator: the states are those of the CPU, to the bit."""
+
+import numpy as np
+import pytest
+
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.problem import Factor
+from dmcmc.samplers import gibbs, metropolis, metropolis_single
+from dmcmc.samplers.chains import compile_chains
+from dmcmc.samplers.gibbs_cuda import GLOBAL, SINGLE, TURNS, WHOLE
+from dmcmc.samplers.gpu_batch import choose_launch, pack
+from dmcmc.samplers.launch_cuda import _chunks, sample_rows
+from dmcmc.samplers.model import build_model
+from dmcmc.samplers.rng import chain_key
+from dmcmc.samplers.rounds import Round
+
+RUNS = 3
+KINDS = [{}, {"hard": 0.3}, {"arity": 3}, {"floats": True}, {"hard": 0.3, "arity": 3}, {"domain": 40}]
+
+
+def random_local(seed, agent, hard=0.0, arity=2, floats=False, domain=9):
+    rng = np.random.default_rng(seed)
+    n, interface = int(rng.integers(3, 6)), int(rng.integers(0, 3))
+    domains = rng.integers(max(1, domain - 2), domain + 1, n)
+    domains[:interface] = rng.integers(1, 4, interface)
+    factors = []
+    for _ in range(7):
+        scope = tuple(int(v) for v in rng.choice(n, size=int(rng.integers(1, arity + 1)), replace=False))
+        table = rng.integers(0, 100, [int(domains[v]) for v in scope]) * (0.37 if floats else 1.0)
+        table[rng.random(table.shape) < hard] = -np.inf
+        factors.append(Factor.of(scope, table))
+    return LocalProblem(agent, tuple(range(interface)), tuple(range(interface, n)), tuple(factors), domains)
+
+
+def rounds_of(model):
+    hot = np.geomspace(2 * model.spread, 0.2 * model.spread, 2).astype(np.float32)
+    return [Round(hot, ladder=3.0), Round(np.array([0.3 * model.spread], np.float32), warm=True, descent=2, ladder=3.0)]
+
+
+def on_cpu(sampler, local, model, key, rounds):
+    shape, rows = np.array(local.interface_shape, dtype=np.int64), local.rows
+    before, after = (
+        (np.full(rows, np.iinfo(np.int64).min), np.zeros((rows, model.hidden), dtype=np.uint8)) for _ in range(2)
+    )
+    first = 1
+    for this in rounds:
+        before, after = after, before
+        compile_chains(sampler)(
+            model, shape, 0, rows, RUNS, this.temperatures, this.rungs(RUNS), first, this.warm, this.descent,
+            np.array(key, dtype=np.uint64), before, after,
+        )  # fmt: skip
+        first += this.temperatures.size
+    return after[1]
+
+
+def same_states(sampler, locals_, limit=None):
+    models = [build_model(local) for local in locals_]
+    keys = [chain_key(5, local.agent) for local in locals_]
+    rounds = [rounds_of(model) for model in models]
+    found = sample_rows(sampler, models, keys, rounds, RUNS, limit)
+    for local, model, key, of_agent, states in zip(locals_, models, keys, rounds, found, strict=True):
+        np.testing.assert_array_equal(on_cpu(sampler, local, model, key, of_agent), states)
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("number", range(len(KINDS)))
+def test_gibbs_makes_the_chains_of_the_cpu(number, exchange):
+    locals_ = [random_local(10 * number + agent, agent, **KINDS[number]) for agent in range(2)]
+    same_states(gibbs.SAMPLER._replace(exchange=exchange), locals_)
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("sampler", [metropolis.SAMPLER, metropolis_single.SAMPLER], ids=lambda s: s.name)
+def test_any_sampler_makes_the_chains_of_the_cpu(sampler, exchange):
+    locals_ = [random_local(seed, seed, **kind) for seed, kind in enumerate(KINDS[:4])]
+    same_states(sampler._replace(exchange=exchange), locals_)
+
+
+def test_rows_beyond_the_memory_are_sampled_in_several_launches():
+    locals_ = [random_local(seed, seed) for seed in range(3)]
+    same_states(gibbs.SAMPLER, locals_, limit=2000)
+    same_states(metropolis_single.SAMPLER, locals_, limit=2000)
+
+
+def test_launches_cover_every_row_once():
+    heads = np.zeros((3, 24), dtype=np.int64)
+    heads[:, 7], heads[:, 22] = [5, 1, 40], 3
+    for most in (1, 2, 7, 100):
+        seen = []
+        for parts, where in _chunks(heads, 8, most):
+            for number, (agent, row, rows, block) in enumerate(parts.reshape(-1, 4).tolist()):
+                assert (where[block : block + -(-rows * 3 // 8)] == number).all()
+                seen += [(agent, row + i) for i in range(rows)]
+        assert seen == [(agent, row) for agent, rows in enumerate((5, 1, 40)) for row in range(rows)]
+
+
+def test_columns_are_staged_as_the_shared_memory_allows():
+    locals_ = [random_local(1, 0, domain=12)]
+    batch = pack([build_model(local) for local in locals_], [(1, 2)], 100)
+    stages = [choose_launch(batch, 100, 1, limit, 132, 768).shape.stage for limit in (200_000, 5_000, 3_000, 500)]
+    assert stages == sorted(stages, reverse=True)
+    assert stages[0] == WHOLE and stages[-1] == GLOBAL and set(stages) <= {WHOLE, TURNS, SINGLE, GLOBAL}
+    assert choose_launch(batch, 100, 1, 8, 132, 768) is None
