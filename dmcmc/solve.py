@@ -14,6 +14,7 @@ from dmcmc.config import Config, Cooling, Local
 from dmcmc.inference.agents import Division, LocalProblem, divide
 from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.backends import Backend
+from dmcmc.inference.densify import densify
 from dmcmc.inference.device import opened
 from dmcmc.inference.dpop import UtilMessage, UtilStep, util_step
 from dmcmc.inference.errors import DmcmcError
@@ -39,12 +40,17 @@ class Task:
 
     Attributes
     ----------
+    original : Problem
+        What was asked; the answer is evaluated on it.
+    problem : Problem
+        The same as dense tables; variables beyond the original ones are hidden states.
     methods : tuple of str
         The local solver of each agent.
     owner : tuple of int
         The rank of each agent.
     """
 
+    original: Problem
     problem: Problem
     config: Config
     division: Division
@@ -100,11 +106,12 @@ def solve(
     return _result(task, gathered, world, time.perf_counter() - start)
 
 
-def _prepare(problem: Problem, config: Config, world: World) -> Task:
+def _prepare(original: Problem, config: Config, world: World) -> Task:
     """Divide the problem, choose each agent's method and place the agents: the same on every rank.
 
     The costly part, planning each agent's elimination, is shared out among the ranks.
     """
+    problem = densify(original, config.budget.memory).problem
     division = divide(problem)
     arithmetic = arithmetic_for(problem, config.combine)
     surveyed: list[tuple[str, float]] = []
@@ -122,6 +129,7 @@ def _prepare(problem: Problem, config: Config, world: World) -> Task:
             raise share
     choices = [shares[agent % world.size][agent // world.size] for agent in range(problem.n_agents)]
     return Task(
+        original=original,
         problem=problem,
         config=config,
         division=division,
@@ -204,12 +212,13 @@ def _metrics(
     task: Task, agent: int, table: SampledTable, step: UtilStep, rank: int, sent: tuple[Sent, Sent]
 ) -> AgentMetrics:
     local = task.division.locals[agent]
+    own = range(task.original.n_variables)
     return AgentMetrics(
         name=task.problem.agents[agent],
         method=table.method,
         exact=table.exact,
-        variables=len(local.interface) + len(local.hidden),
-        interface=len(local.interface),
+        variables=sum(v in own for v in (*local.interface, *local.hidden)),
+        interface=sum(v in own for v in local.interface),
         rank=rank,
         rows=local.rows,
         cells=table.cells,
@@ -223,7 +232,7 @@ def _metrics(
 
 def _result(task: Task, gathered: Sequence[tuple], world: World, seconds: float) -> Result:  # type: ignore[type-arg]
     """Put the ranks' parts together; the assignment is evaluated on the original factors."""
-    problem = task.problem
+    problem = task.original
     chosen: dict[int, int] = {}
     metrics: dict[int, AgentMetrics] = {}
     roots: dict[int, int | float] = {}
@@ -235,7 +244,12 @@ def _result(task: Task, gathered: Sequence[tuple], world: World, seconds: float)
     values = np.array([chosen[v] for v in range(problem.n_variables)], dtype=np.int64)
     proven = all(m.exact for m in agents_in_order)
     outcome: Outcome = judge(
-        problem, values, [roots[a] for a in sorted(roots)] if proven else None, task.arithmetic, task.division.constants
+        problem,
+        values,
+        [roots[a] for a in sorted(roots)] if proven else None,
+        task.arithmetic,
+        task.division.constants,
+        addends=len(task.problem.factors),
     )
     options = task.config.local
     sampled = sum(not m.exact for m in agents_in_order)
