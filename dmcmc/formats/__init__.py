@@ -46,12 +46,42 @@ class Format:
 
 FORMATS: tuple[Format, ...] = (
     Format("native", (".npz",), "dmcmc's own archive", sniffing.is_native, "dmcmc.native:load", "dmcmc.native:save"),
-    Format("xcsp", (".xml",), "XCSP 2.1 as FRODO has it", sniffing.is_xml, "dmcmc.formats.xcsp:read"),
-    Format("uai", (".uai",), "UAI: Bayesian and Markov networks", sniffing.is_uai, "dmcmc.formats.uai:read"),
+    Format(
+        "xcsp",
+        (".xml",),
+        "XCSP 2.1 as FRODO has it",
+        sniffing.is_xml,
+        "dmcmc.formats.xcsp:read",
+        "dmcmc.formats.write_xcsp:write",
+    ),
+    Format(
+        "uai",
+        (".uai",),
+        "UAI: Bayesian and Markov networks",
+        sniffing.is_uai,
+        "dmcmc.formats.uai:read",
+        "dmcmc.formats.write_uai:write",
+    ),
     Format("bif", (".bif",), "BIF: Bayesian networks", sniffing.is_bif, "dmcmc.formats.bif:read"),
-    Format("cfn", (".cfn",), "toulbar2's JSON", sniffing.is_cfn, "dmcmc.formats.cfn:read"),
-    Format("wcsp", (".wcsp",), "weighted CSP", sniffing.is_wcsp, "dmcmc.formats.wcsp:read"),
-    Format("pydcop", (".yaml", ".yml"), "pyDCOP's YAML", sniffing.is_yaml, "dmcmc.formats.pydcop:read"),
+    Format(
+        "cfn", (".cfn",), "toulbar2's JSON", sniffing.is_cfn, "dmcmc.formats.cfn:read", "dmcmc.formats.write_cfn:write"
+    ),
+    Format(
+        "wcsp",
+        (".wcsp",),
+        "weighted CSP",
+        sniffing.is_wcsp,
+        "dmcmc.formats.wcsp:read",
+        "dmcmc.formats.write_wcsp:write",
+    ),
+    Format(
+        "pydcop",
+        (".yaml", ".yml"),
+        "pyDCOP's YAML",
+        sniffing.is_yaml,
+        "dmcmc.formats.pydcop:read",
+        "dmcmc.formats.write_pydcop:write",
+    ),
 )
 
 
