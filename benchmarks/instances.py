@@ -25,7 +25,7 @@ from dmcmc.inference.errors import DmcmcError
 from dmcmc.inference.orders import best_order
 from dmcmc.inference.plan import plan_flat
 from dmcmc.inference.threads import cores
-from dmcmc.wcsp import load
+from dmcmc.formats import load
 
 # file: pseudo-tree ms, total ms without it (GpuBE, one H200, int costs)
 GPUBE = {

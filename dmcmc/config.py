@@ -136,7 +136,8 @@ class Budget(Section, frozen=True):
 class Config(Section, frozen=True):
     """A run. ``problem`` is ``{file: PATH}``, or ``{generator: NAME, ...}`` with the generator's parameters.
 
-    A file is native (:mod:`dmcmc.native`) unless its name ends as :data:`dmcmc.wcsp.SUFFIXES` say.
+    Beside a file, ``format`` may say what :data:`dmcmc.formats.FORMATS` calls it, and ``evidence`` where the
+    observations of a UAI file are.
     """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
@@ -179,8 +180,10 @@ def read_config(
     """
     document = read(os.fspath(path))
     problem = document.data.get("problem")
-    if isinstance(problem, dict) and isinstance(problem.get("file"), str):
-        problem["file"] = os.path.join(os.path.dirname(os.fspath(path)), problem["file"])
+    if isinstance(problem, dict):
+        for name in ("file", "evidence"):
+            if isinstance(problem.get(name), str):
+                problem[name] = os.path.join(os.path.dirname(os.fspath(path)), problem[name])
     for text in overrides:
         _override(document, text)
     for name, value in (options or {}).items():
@@ -214,11 +217,11 @@ def problem_of(config: Config, document: Document | None = None) -> Problem:
     """
     at = (document or Document("")).at
     if "file" in config.problem:
-        from dmcmc import native, wcsp
+        from dmcmc import formats
 
-        path = config.problem["file"]
         try:
-            return wcsp.load(path) if wcsp.is_wcsp(path) else native.load(path)
+            options = {name: str(config.problem[name]) for name in ("format", "evidence") if name in config.problem}
+            return formats.load(config.problem["file"], **options)
         except DmcmcError as error:
             raise type(error)(f"{at(('problem', 'file'))}: {error}") from error
     from dmcmc.generators import registry
@@ -271,8 +274,11 @@ def _check_problem(problem: Mapping[str, Any], document: Document) -> None:
         what = "a file path" if given == ["file"] else "the name of a generator"
         raise ConfigError(f"{place}: expected {what}, got {show(problem[given[0]])}")
     if given == ["file"]:
-        for name in problem.keys() - {"file"}:
-            raise ConfigError(f"{document.at(('problem', name))}: unknown key; a problem file takes no parameters")
+        for name in problem.keys() - {"file", "format", "evidence"}:
+            raise ConfigError(
+                f"{document.at(('problem', name))}: unknown key; a problem file takes no parameters"
+                " but format and evidence"
+            )
     for name, value in problem.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")

@@ -82,6 +82,10 @@ class AutomatonFactor(Factor):
         total[hard] = forbidden_value(total.dtype)
         return normalise(total.reshape(self.shape))
 
+    def renamed(self, scope: Sequence[int], name: str) -> "AutomatonFactor":
+        """Return the same utilities over another scope."""
+        return AutomatonFactor(scope, self.layers, name)
+
     def entry(self, values: Sequence[int]) -> int | float | None:
         """Return the utility of one value a variable of the scope; None where it is forbidden."""
         state, total = 0, 0
@@ -129,7 +133,7 @@ def unroll(
     """
     numbers: dict[Hashable, int] = {start: 0}
     raw: list[tuple[NDArray[np.int32], list[list[int | float | None]]]] = []
-    edges = 0
+    edges, alive = 0, True
     for position, size in enumerate(shape):
         edges += len(numbers) * size
         if edges > _MOST_EDGES:
@@ -140,12 +144,13 @@ def unroll(
         for row, state in enumerate(numbers):
             paid.append([])
             for value in range(size):
-                to, utility = step(position, state, value)
+                to, utility = step(position, state, value) if alive else (None, None)
                 paid[row].append(utility)
                 if utility is not None:
                     following[row, value] = reached.setdefault(to, len(reached))
         raw.append((following, paid))
-        numbers = reached or {None: 0}
+        alive = bool(reached)
+        numbers = reached if alive else {None: 0}
     layers = [Layer(following, _utilities(paid, sense, name or str(list(scope)))) for following, paid in raw]
     return AutomatonFactor(scope, _merged(layers), name)
 

@@ -49,6 +49,10 @@ class Factor:
         """Domain sizes of the scope."""
         return self.table.shape
 
+    def renamed(self, scope: Sequence[int], name: str) -> "Factor":
+        """Return the same utilities over another scope."""
+        return Factor(tuple(scope), self.table, name)
+
     def entry(self, values: Sequence[int]) -> int | float | None:
         """Return the utility of one value a variable of the scope; None where it is forbidden."""
         entry = self.table[tuple(values)]

@@ -67,6 +67,10 @@ class SparseFactor(Factor):
     def __repr__(self) -> str:
         return f"SparseFactor(scope={self.scope}, tuples={len(self.tuples)}, name={self.name!r})"
 
+    def renamed(self, scope: Sequence[int], name: str) -> "SparseFactor":
+        """Return the same utilities over another scope."""
+        return SparseFactor(scope, self.shape, self.tuples, self.utilities, name)
+
     def entry(self, values: Sequence[int]) -> int | float | None:
         """Return the utility of one value a variable of the scope; None where it is forbidden."""
         low, high = 0, len(self.tuples)

@@ -1,49 +1,44 @@
-"""Read extensional ``.wcsp`` files: weighted CSPs as toulbar2 writes them, plain or compressed.
+"""Read ``.wcsp`` files: weighted CSPs as toulbar2 writes them.
 
-Costs are minimised; a cost of at least the header's upper bound (top) is forbidden. Shared and global cost functions
-are refused. Nothing is allocated that a file merely declares: its text, its numbers and each table are held against
-:func:`dmcmc.memory.memory_limit` first.
+Costs are minimised; a cost of at least the header's upper bound (top) is forbidden. A constraint is a list of tuples
+and a default, refers to the tuples of an earlier one, or is a global cost function (:mod:`dmcmc.formats.global_costs`).
+Nothing is allocated that a file merely declares.
 """
 
-import bz2
-import gzip
-import lzma
-import math
-import os
 import re
-import zlib
-from itertools import islice
-from pathlib import Path
-from typing import BinaryIO, NoReturn, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.errors import FileError, ProblemError, Unavailable
+from dmcmc.formats import wcsp_kernels
+from dmcmc.formats.global_costs import SIGNATURES, Costs, Field, build, record
+from dmcmc.formats.scan import scan_integers, word_offset
+from dmcmc.formats.text import Source
+from dmcmc.inference.errors import ProblemError, ResourceError
 from dmcmc.inference.problem import Factor, Problem
+from dmcmc.inference.sparse import tabulate
+from dmcmc.inference.tables import Array, forbidden_value
 from dmcmc.memory import memory_limit, readable
 
-SUFFIXES = (".wcsp", ".wcsp.gz", ".wcsp.xz", ".wcsp.bz2")
-_PIECE = 1 << 20  # bytes of text read or converted at once
-_TEXT_SHARE = 8  # of the memory: numbers take four times their text, and the text is there twice for a moment
-_COPIES = 4  # of a table while its factor is built
-_MOST_AXES = 64
+_SMALL, _EXPANSION, _MOST_AXES = 1024, 16, 64  # as dmcmc.inference.sparse makes tables dense
 _LOWEST = -(2**62)  # no cost is below it
+_HARD = np.iinfo(np.int64).min
+_COPIES = 4  # of a table while its factor is built
 _HEADER = re.compile(rb"\s*(\S+)\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,100})(?=\s|$)")
-_NUMBER = re.compile(rb"[+-]?\d{1,19}")
+_WHOLE = re.compile(rb"[+-]?\d+")
 
 
-def is_wcsp(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file's name says that it is a ``.wcsp`` file, compressed or not.
+class _Shared(NamedTuple):
+    """What later constraints may refer to: the shape, and the factor over the first scope."""
 
-    >>> is_wcsp("a/b.wcsp.xz"), is_wcsp("b.npz")
-    (True, False)
-    """
-    return os.fspath(path).lower().endswith(SUFFIXES)
+    shape: tuple[int, ...]
+    factor: Factor
 
 
-def load(path: str | os.PathLike[str]) -> Problem:
-    """Read a ``.wcsp`` file (also ``.gz``, ``.xz``, ``.bz2``); one agent, ``all``, owns every variable.
+def read(source: Source) -> Problem:
+    """Read a problem; one agent, ``all``, owns every variable.
 
     Variables are ``x0``, ``x1``, ..., factors ``c0``, ``c1``, ... in the order of the file. Of tuples that are listed
     twice the last counts.
@@ -51,73 +46,41 @@ def load(path: str | os.PathLike[str]) -> Problem:
     Raises
     ------
     FileError
-        If the file cannot be read, is not well formed or does not fit the memory; names the line and the constraint.
+        If the text is not well formed or does not fit the memory; names the line and the constraint.
     Unavailable
-        For shared and global cost functions.
+        For global cost functions that are not known here.
     """
-    try:
-        return _Reader(path, _text(path)).problem()
-    except ProblemError as error:
-        raise FileError(f"{path}: {' '.join(str(error).split())}") from None
-    except MemoryError:
-        raise FileError(f"{path}: does not fit the memory") from None
-
-
-def _text(path: str | os.PathLike[str]) -> bytes:
-    """Return the unpacked file, unless it is too large."""
-    file, limit = Path(path), memory_limit() // _TEXT_SHARE
-    try:
-        if file.is_dir():
-            raise FileError(f"{path}: is a folder; a problem file (.wcsp) is needed")
-        with _opened(file) as stream:
-            pieces, size = [], 0
-            while piece := stream.read(_PIECE):
-                pieces.append(piece)
-                size += len(piece)
-                if size > limit:
-                    raise FileError(f"{path}: has more than {readable(limit)} of text, which does not fit the memory")
-    except FileNotFoundError:
-        raise FileError(f"{path}: no such file") from None
-    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error) as error:
-        reason = " ".join(str(getattr(error, "strerror", None) or error).split())
-        raise FileError(f"{path}: cannot be read: {reason}") from None
-    return b"".join(pieces)
-
-
-def _opened(file: Path) -> BinaryIO:
-    match file.suffix.lower():
-        case ".gz":
-            return cast(BinaryIO, gzip.open(file))
-        case ".xz":
-            return cast(BinaryIO, lzma.open(file))
-        case ".bz2":
-            return cast(BinaryIO, bz2.open(file))
-    return open(file, "rb")
+    return _Reader(source).problem()
 
 
 class _Reader:
-    """Takes numbers off the text of a file."""
+    """Takes constraints off the numbers of a file."""
 
-    def __init__(self, path: str | os.PathLike[str], text: bytes) -> None:
-        self.path, self.text = path, text
-        header = _HEADER.match(text)
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        header = _HEADER.match(source.data)
         if header is None:
             what = "expected 'name variables largest-domain constraints top'"
-            raise FileError(f"{path}: line 1: {what}{'' if text.strip() else ', but the file is empty'}")
+            raise source.error(0, f"{what}{'' if source.data.strip() else ', but the file is empty'}")
         self.name = header[1].decode("utf-8", "replace")
         self.n, self.count, self.top = int(header[2]), int(header[4]), int(header[5])
         self.body = header.end()
-        self.numbers, self.at = self._numbers(), 0
+        self.numbers, self.noted = scan_integers(source.data, self.body)
+        self.words = 0  # noted ones that have been taken
+        self.at = 0
         self.domains = np.empty(0, dtype=np.int64)
-        self.cells = 0  # of the tables so far
+        self.shared: list[_Shared] = []
 
     def problem(self) -> Problem:
         """Read domain sizes and constraints."""
         self.domains = self.take(self.n, "domain sizes")
         for i in np.flatnonzero(self.domains < 1)[:1]:
             self.fail(f"variable {i}: has {self.domains[i]} values; at least 1 is needed", int(i))
-        factors = tuple(self.factor(i) for i in range(self.count))
+        if self.count > self.numbers.size - self.at:
+            self.fail(f"{self.count} constraints are declared; there are fewer numbers", self.numbers.size)
+        factors = self._constraints()
         if self.at < self.numbers.size:
+            self._check_words(self.numbers.size)
             left = self.numbers.size - self.at
             self.fail(f"{left} numbers follow the last of {self.count} constraints; check the header", self.at)
         variables = tuple(f"x{i}" for i in range(self.n))
@@ -126,91 +89,213 @@ class _Reader:
 
     def take(self, count: int, what: str) -> NDArray[np.int64]:
         """Return the next ``count`` numbers."""
+        self._check_words(min(self.at + count, self.numbers.size))
         left = self.numbers.size - self.at
         if count > left:
             self.fail(f"{what}: {count} numbers are expected, {left} are left", self.numbers.size)
         self.at += count
         return self.numbers[self.at - count : self.at]
 
-    def factor(self, index: int) -> Factor:
-        """Read one constraint: arity, scope, default cost, number of tuples, tuples with their costs."""
-        what, begin = f"constraint {index}", self.at
-        arity = int(self.take(1, what)[0])
-        if arity < 0:
-            self.refuse(f"{what}: shared cost functions are", begin)
-        scope = self.take(arity, f"{what}: scope").tolist()
-        default, tuples = self.take(2, f"{what}: default cost and number of tuples").tolist()
-        if tuples < 0:
-            self.refuse(f"{what}: shared or global cost functions are", begin)
-        if arity > _MOST_AXES:
-            self.fail(f"{what}: {arity} variables; a table has at most {_MOST_AXES}", begin)
-        for v in scope:
-            if not 0 <= v < self.n:
-                self.fail(f"{what}: variable {v} does not exist; there are 0 to {self.n - 1}", begin)
-            if scope.count(v) > 1:
-                self.fail(f"{what}: variable {v} stands twice in its scope", begin)
-        shape = tuple(self.domains[scope].tolist())
-        cells, limit = math.prod(shape), memory_limit()
-        if 8 * (self.cells + _COPIES * cells) > limit:
-            self.fail(f"{what}: a table of {cells:.3g} entries; tables may take {readable(limit)} in all", begin)
-        self.cells += cells
-        rows = self.take(tuples * (arity + 1), f"{what}: tuples").reshape(tuples, arity + 1)
-        values, costs = rows[:, :-1], rows[:, -1]
-        if ((values < 0) | (values >= shape)).any():
-            bad = int(np.flatnonzero(((values < 0) | (values >= shape)).any(axis=1))[0])
-            self.fail(f"{what}: a value outside its domain", self.at - (tuples - bad) * (arity + 1))
-        if min(default, costs.min(initial=0)) < _LOWEST:
-            self.fail(f"{what}: a cost below -2^62", begin)
-        strides = np.array([math.prod(shape[i + 1 :]) for i in range(arity)], dtype=np.int64)
-        table = np.full(cells, default, dtype=np.int64)
-        table[values @ strides] = costs
-        table[table >= self.top] = np.iinfo(np.int64).min
-        return Factor.of(scope, table.reshape(shape), "min", f"c{index}")
+    def word(self) -> str | None:
+        """Return the next word if it is none of the numbers, and step over it."""
+        if self._next_word() != self.at or self.at == self.numbers.size:
+            return None
+        _, first, last = self.noted[self.words].tolist()
+        self.words += 1
+        self.at += 1
+        return self.source.data[first:last].decode("utf-8", "replace")
 
     def fail(self, message: str, number: int) -> NoReturn:
         """Raise the error for the place of a number of the body."""
-        raise FileError(f"{self.path}: line {self._line(self._start(number))}: {message}")
+        offset = word_offset(self.source.data, self.body, number)
+        raise self.source.error(min(offset, len(self.source.data.rstrip())), message)
 
-    def refuse(self, what: str, number: int) -> NoReturn:
-        """Raise the error for what this version does not read."""
-        raise Unavailable(f"{self.path}: line {self._line(self._start(number))}: {what} not available in this version")
+    def _next_word(self) -> int:
+        return int(self.noted[self.words, 0]) if self.words < len(self.noted) else self.numbers.size
 
-    def _start(self, number: int) -> int:
-        """Return where a number of the body starts in the text; its end if there is none."""
-        word = next(islice(re.finditer(rb"\S+", self.text[self.body :]), number, None), None)
-        return len(self.text.rstrip()) if word is None else self.body + word.start()
+    def _check_words(self, end: int) -> None:
+        """Refuse a word among the numbers before ``end``."""
+        if self._next_word() >= end:
+            return
+        _, first, last = self.noted[self.words].tolist()
+        word = self.source.data[first:last]
+        shown = f"{word[:40].decode('latin-1')!a}"
+        reason = "more than 63 bits; scale the costs down" if _WHOLE.fullmatch(word) else "is not a whole number"
+        raise self.source.error(first, f"{shown}: {reason}" if _WHOLE.fullmatch(word) else f"{shown} {reason}")
 
-    def _line(self, place: int) -> int:
-        return 1 + self.text.count(b"\n", 0, place)
-
-    def _numbers(self) -> NDArray[np.int64]:
-        """Return the numbers of the body, converted a piece at a time."""
-        parts, begin, gap = [np.empty(0, dtype=np.int64)], self.body, re.compile(rb"\s")
-        while begin < len(self.text):
-            blank = gap.search(self.text, begin + _PIECE)
-            end = blank.start() if blank else len(self.text)
-            words = self.text[begin:end].split()
-            try:
-                if self.text[begin:end].translate(None, b"+-0123456789 \t\n\r\f\v"):
-                    raise ValueError
-                parts.append(np.fromiter(map(int, words), dtype=np.int64, count=len(words)))
-            except (ValueError, OverflowError):
-                self._refuse_word(begin, end)
-            begin = end
-        return np.concatenate(parts)
-
-    def _refuse_word(self, begin: int, end: int) -> NoReturn:
-        """Raise the error for the first word of a piece of text that is no 64-bit integer."""
-        for match in re.finditer(rb"\S+", self.text[begin:end]):
-            word, start = match[0], begin + match.start()
-            place = f"{self.path}: line {self._line(start)}: {word[:40].decode('latin-1')!a}"
-            if _NUMBER.fullmatch(word):
-                if -(2**63) <= int(word) < 2**63:
-                    continue
+    def _constraints(self) -> tuple[Factor, ...]:
+        """Read all constraints: plain ones in two passes, others one by one."""
+        starts, cells = np.zeros((2, self.count), dtype=np.int64)
+        seen = np.full(self.n, -1, dtype=np.int64)
+        special: dict[int, list[Factor]] = {}
+        index = 0
+        while index < self.count:
+            index, at, reason = wcsp_kernels.survey(
+                self.numbers, self._next_word(), self.at, self.domains, index, starts, cells, seen
+            )
+            if reason in (wcsp_kernels.SCOPE, wcsp_kernels.TWICE):
+                self.fail(self._scope_error(index, int(self.numbers[at]), reason), at)
+            self.at = at
+            if reason == wcsp_kernels.DONE:
                 break
-            if re.fullmatch(rb"[+-]?\d+", word):
-                break
-            if re.fullmatch(rb"[A-Za-z]\w*", word) and self.text[max(0, start - 64) : start].split()[-1:] == [b"-1"]:
-                raise Unavailable(f"{place}: global cost functions are not available in this version")
-            raise FileError(f"{place} is not a whole number")
-        raise FileError(f"{place}: more than 63 bits; scale the costs down")
+            special[index] = self._special(index)
+            index += 1
+        return self._factors(starts, cells, special)
+
+    def _factors(
+        self, starts: NDArray[np.int64], cells: NDArray[np.int64], special: dict[int, list[Factor]]
+    ) -> tuple[Factor, ...]:
+        """Return the factors of all constraints in their order."""
+        listed = np.zeros(self.count, dtype=np.int64)
+        plain = cells > 0
+        arity = np.where(plain, self.numbers[starts], 0) if self.numbers.size else np.zeros(self.count, dtype=np.int64)
+        listed[plain] = self.numbers[starts[plain] + 2 + arity[plain]]
+        dense = plain & (cells <= np.maximum(_SMALL, _EXPANSION * listed)) & (arity <= _MOST_AXES)
+        sizes = np.where(dense, cells, 0)
+        total, limit = int(sizes.sum(dtype=np.float64)), memory_limit()
+        if 8 * _COPIES * total > limit:
+            bad = int(np.flatnonzero(np.cumsum(sizes.astype(np.float64)) * 8 * _COPIES > limit)[0])
+            what = f"constraint {bad}: a table of {sizes[bad]} entries"
+            self.fail(f"{what}; tables may take {readable(limit)} in all", int(starts[bad]))
+        places = np.append(0, np.cumsum(sizes))
+        data, reach = np.empty(int(places[-1]), dtype=np.int64), np.zeros(self.count, dtype=np.int64)
+        top = min(self.top, 2**63 - 1)
+        bad, number, reason = wcsp_kernels.fill(self.numbers, self.domains, starts, places, data, top, _LOWEST, reach)
+        if reason == wcsp_kernels.VALUE:
+            self.fail(f"constraint {bad}: a value outside its domain", number)
+        if reason == wcsp_kernels.COST:
+            self.fail(f"constraint {bad}: a cost below -2^62", number)
+        wide, narrow = _frozen(data, reach)
+        factors: list[Factor] = []
+        place, is_narrow = places.tolist(), (reach < 2**31).tolist()
+        domains = self.domains.tolist()
+        scopes = _scopes(self.numbers, starts, arity, dense)
+        for c, scope in enumerate(scopes):
+            if scope is None:
+                factors += special[c] if c in special else [self._listed(c, int(starts[c]))]
+                continue
+            part = (narrow if is_narrow[c] else wide)[place[c] : place[c + 1]]
+            factors.append(Factor(scope, part.reshape([domains[v] for v in scope]), f"c{c}"))
+        return tuple(factors)
+
+    def _special(self, index: int) -> list[Factor]:
+        """Read one constraint of any kind."""
+        what, begin = f"constraint {index}", self.at
+        arity = int(self.take(1, what)[0])
+        defines = arity < 0
+        scope = self.take(abs(arity), f"{what}: scope").tolist()
+        for position, v in enumerate(scope):
+            if not 0 <= v < self.n:
+                self.fail(self._scope_error(index, v, wcsp_kernels.SCOPE), begin + 1 + position)
+        if len(set(scope)) < len(scope):
+            twice = next(i for i, v in enumerate(scope) if v in scope[:i])
+            self.fail(self._scope_error(index, scope[twice], wcsp_kernels.TWICE), begin + 1 + twice)
+        default = int(self.take(1, f"{what}: default cost")[0])
+        keyword = self.word() if default == -1 else None
+        if keyword is not None:
+            return self._global(f"c{index}", what, scope, keyword, begin)
+        tuples = int(self.take(1, f"{what}: number of tuples")[0])
+        if tuples < 0:
+            return [self._reference(what, f"c{index}", scope, -tuples, begin)]
+        rows = self.take(tuples * (len(scope) + 1), f"{what}: tuples").reshape(tuples, len(scope) + 1)
+        factor = self._table(what, f"c{index}", scope, rows, default, begin)
+        if defines:
+            self.shared.append(_Shared(factor.shape, factor))
+        return [factor]
+
+    def _listed(self, index: int, start: int) -> Factor:
+        """Return a plain constraint that is too large to be dense."""
+        arity = int(self.numbers[start])
+        scope = self.numbers[start + 1 : start + 1 + arity].tolist()
+        default, tuples = self.numbers[start + 1 + arity : start + 3 + arity].tolist()
+        rows = self.numbers[start + 3 + arity :][: tuples * (arity + 1)].reshape(tuples, arity + 1)
+        return self._table(f"constraint {index}", f"c{index}", scope, rows, default, start)
+
+    def _table(
+        self, what: str, name: str, scope: Sequence[int], rows: NDArray[np.int64], default: int, begin: int
+    ) -> Factor:
+        costs = np.where(rows[:, -1] >= self.top, _HARD, rows[:, -1])
+        if min(default, int(rows[:, -1].min(initial=0))) < _LOWEST:
+            self.fail(f"{what}: a cost below -2^62", begin)
+        shape = self.domains[list(scope)].tolist()
+        hard = int(_HARD) if default >= self.top else default
+        try:
+            return tabulate(scope, shape, rows[:, :-1], costs, hard, "min", name)
+        except ProblemError as error:
+            self.fail(f"{what}: {str(error).partition(': ')[2] or error}", begin)
+
+    def _reference(self, what: str, name: str, scope: Sequence[int], number: int, begin: int) -> Factor:
+        """Return a constraint with the costs of a shared one; its default is the shared one's."""
+        if number > len(self.shared):
+            self.fail(f"{what}: refers to shared function {number}; {len(self.shared)} are defined before", begin)
+        shape, factor = self.shared[number - 1]
+        here = tuple(self.domains[list(scope)].tolist())
+        if here != shape:
+            self.fail(f"{what}: domains {here}, but shared function {number} has {shape}", begin)
+        return factor.renamed(tuple(scope), name)
+
+    def _global(self, name: str, what: str, scope: Sequence[int], keyword: str, begin: int) -> list[Factor]:
+        """Read the parameters of a global cost function and build its factors."""
+        shape = self.domains[list(scope)].tolist()
+        if keyword not in SIGNATURES:
+            offset = word_offset(self.source.data, self.body, begin)
+            raise self.source.refusal(offset, f"{what}: global cost function {keyword!r} is")
+        what = f"{what}: {keyword}"
+        arguments: dict[str, Any] = {}
+        for field in SIGNATURES[keyword]:
+            arguments[field.name] = self._parameter(field, f"{what}: {field.name}", arguments, len(scope))
+        try:
+            return build(keyword, scope, shape, arguments, Costs(self.top), name)
+        except (ProblemError, ResourceError) as error:
+            self.fail(f"{what}: {error}", begin)
+
+    def _parameter(self, field: Field, what: str, earlier: dict[str, Any], arity: int) -> Any:
+        """Read one parameter; a list's length stands before it."""
+        match field.kind:
+            case "word":
+                word = self.word()
+                if word not in field.of.split("|"):
+                    self.fail(f"{what}: expected {' or '.join(field.of.split('|'))}", self.at - (word is not None))
+                return word
+            case "list":
+                return self._records(what, record(field, earlier))
+            case "lists":
+                return [self._records(what, field.of) for _ in range(arity)]
+            case "each":
+                return self.take(arity, what).tolist()
+        return int(self.take(1, what)[0])
+
+    def _records(self, what: str, kinds: str) -> list[list[int]]:
+        begin = self.at
+        count = int(self.take(1, what)[0])
+        if count < 0:
+            self.fail(f"{what}: {count} entries", begin)
+        records: list[list[int]] = self.take(count * len(kinds), what).reshape(count, len(kinds)).tolist()
+        return records
+
+    def _scope_error(self, index: int, v: int, reason: int) -> str:
+        if reason == wcsp_kernels.TWICE:
+            return f"constraint {index}: variable {v} stands twice in its scope"
+        return f"constraint {index}: variable {v} does not exist; there are 0 to {self.n - 1}"
+
+
+def _frozen(data: Array, reach: NDArray[np.int64]) -> tuple[Array, Array]:
+    """Return utilities in 64 and 32 bits, read-only; where |utility| exceeds ``reach`` only the first is right."""
+    hard = data == _HARD
+    narrow = data.astype(np.int32)
+    narrow[hard] = forbidden_value(narrow.dtype)
+    data.flags.writeable = narrow.flags.writeable = False
+    return data if (reach >= 2**31).any() else data[:0], narrow
+
+
+def _scopes(
+    numbers: NDArray[np.int64], starts: NDArray[np.int64], arity: NDArray[np.int64], dense: NDArray[np.bool_]
+) -> list[tuple[int, ...] | None]:
+    """Return the scope of each dense constraint, None for the others; constraints of equal arity in one go."""
+    scopes: list[tuple[int, ...] | None] = [None] * starts.size
+    for k in np.unique(arity[dense]).tolist():
+        which = np.flatnonzero(dense & (arity == k))
+        columns = [numbers[starts[which] + 1 + i].tolist() for i in range(k)]
+        for c, scope in zip(which.tolist(), zip(*columns, strict=True) if k else [()] * which.size, strict=True):
+            scopes[c] = scope
+    return scopes
