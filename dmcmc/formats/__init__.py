@@ -34,6 +34,8 @@ class Format:
         Whether the first bytes of an unpacked file look like it.
     reader, writer : str
         ``"module:function"``, imported on first use; empty where there is none.
+    companion : str
+        The option of :func:`load` that names a second file, if the format has one.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Format:
     sniff: Callable[[bytes], bool]
     reader: str
     writer: str = ""
+    companion: str = ""
 
 
 FORMATS: tuple[Format, ...] = (
@@ -61,6 +64,7 @@ FORMATS: tuple[Format, ...] = (
         sniffing.is_uai,
         "dmcmc.formats.uai:read",
         "dmcmc.formats.write_uai:write",
+        "evidence",
     ),
     Format("bif", (".bif",), "BIF: Bayesian networks", sniffing.is_bif, "dmcmc.formats.bif:read"),
     Format(
@@ -81,12 +85,16 @@ FORMATS: tuple[Format, ...] = (
         sniffing.is_yaml,
         "dmcmc.formats.pydcop:read",
         "dmcmc.formats.write_pydcop:write",
+        "distribution",
     ),
 )
 
 
 def load(
-    path: str | os.PathLike[str], format: str | None = None, evidence: str | os.PathLike[str] | None = None
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    evidence: str | os.PathLike[str] | None = None,
+    distribution: str | os.PathLike[str] | None = None,
 ) -> Problem:
     """Read a problem file, compressed or not.
 
@@ -98,6 +106,9 @@ def load(
         A name of :data:`FORMATS`; None looks at the content, then at the name.
     evidence
         For UAI files: the file with observed values; None takes ``PATH.evid`` where there is one.
+    distribution
+        For pyDCOP files: the file that says which agent hosts what; None takes ``NAME_dist.yaml`` beside ``NAME.yaml``
+        where there is one.
 
     Raises
     ------
@@ -107,14 +118,16 @@ def load(
         For what this version does not read.
     """
     chosen = named(format) if format is not None else None
+    given = {"evidence": evidence, "distribution": distribution}
+    companions = {name: Path(file) for name, file in given.items() if file is not None}
     if chosen is None or chosen.name != "native":
         source = open_source(path, native=chosen is None)
         if source is not None:
             chosen = chosen or recognise(source)
             if chosen.name != "native":
-                return _read(chosen, source, evidence)
-    if evidence is not None:
-        raise FileError(f"{path}: only a UAI file takes evidence")
+                return _read(chosen, source, companions)
+    for option in companions:
+        raise FileError(f"{path}: a native archive takes no {option}")
     problem: Problem = _function(FORMATS[0].reader)(path)
     return problem
 
@@ -180,12 +193,12 @@ def recognise(source: Source) -> Format:
     return found
 
 
-def _read(chosen: Format, source: Source, evidence: str | os.PathLike[str] | None = None) -> Problem:
+def _read(chosen: Format, source: Source, companions: dict[str, Path] | None = None) -> Problem:
     if chosen.name == "native":
         raise FileError(f"{source.name}: a native archive is needed as a plain file")
-    if evidence is not None and chosen.name != "uai":
-        raise FileError(f"{source.name}: only a UAI file takes evidence, this is {chosen.name}")
-    options: dict[str, Any] = {} if evidence is None else {"evidence": Path(evidence)}
+    options = companions or {}
+    for option in options.keys() - {chosen.companion}:
+        raise FileError(f"{source.name}: a {chosen.name} file takes no {option}")
     try:
         problem: Problem = _function(chosen.reader)(source, **options)
     except ProblemError as error:

@@ -1,6 +1,8 @@
 """What expressions may call: functions of bounded work over numbers, strings and short sequences."""
 
+import ast
 import math
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -48,10 +50,10 @@ def sequence(value: Any) -> tuple[Any, ...]:
 
 def add(a: Any, b: Any) -> Any:
     """Return a + b of numbers, strings or sequences."""
-    for kind in (str, tuple):
-        if isinstance(a, kind) and isinstance(b, kind):
-            check_length(len(a) + len(b))
-            return a + b
+    if isinstance(a, str | tuple) and type(a) is type(b):
+        check_length(len(a) + len(b))
+        joined: Any = a
+        return joined + b
     return number(number(a) + number(b))
 
 
@@ -204,3 +206,29 @@ FUNCTIONAL: Mapping[str, Callable[..., Any]] = {
     "if_": lambda test, yes, no: yes if test else no,
 }
 """XCSP 2.1's functions; those named like a Python keyword have an underscore."""
+
+BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: add,
+    ast.Sub: subtract,
+    ast.Mult: multiply,
+    ast.Div: divide,
+    ast.FloorDiv: floor_divide,
+    ast.Mod: modulo,
+    ast.Pow: power,
+}
+COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.In: lambda a, b: a in b,
+    ast.NotIn: lambda a, b: a not in b,
+}
+UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.USub: negate,
+    ast.UAdd: number,
+    ast.Not: operator.not_,
+}
+"""What operators do: binary, comparing and unary ones."""

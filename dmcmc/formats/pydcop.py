@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dmcmc.formats.closures import MOST_STEPS, Expression, Meter
 from dmcmc.formats.entries import Space, entries, number
-from dmcmc.formats.expression import MOST_STEPS, Expression, Meter, parse_python, parse_terms
+from dmcmc.formats.expression import parse_python, parse_terms
 from dmcmc.formats.functions import ExpressionError
 from dmcmc.formats.hosting import distribution_beside, owners
 from dmcmc.formats.text import Source

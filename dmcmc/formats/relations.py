@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from math import inf
 
+from dmcmc.formats.closures import Expression, Meter
 from dmcmc.formats.entries import entries, number
-from dmcmc.formats.expression import Expression, Meter, parse_functional
+from dmcmc.formats.expression import parse_functional
 from dmcmc.formats.functions import ExpressionError
 from dmcmc.formats.text import Source
 from dmcmc.formats.xml_tree import Element

@@ -39,13 +39,18 @@ def write(problem: Problem) -> Iterator[str]:
     functions = list(listings(problem))
     scale = _scale(problem, functions)
     sign = "<" if problem.sense == "min" else ">"
-    yield f'{{"problem": {{"name": {json.dumps(problem.name)}, "mustbe": "{sign}{scale.bound}"}},\n"variables": {{'
+    yield f'{{"problem": {{"name": {json.dumps(_name(problem))}, "mustbe": "{sign}{scale.bound}"}},\n"variables": {{'
     for i, name in enumerate(problem.variables):
         yield f"{',' if i else ''}\n{json.dumps(name)}: {_domain(problem, i)}"
     yield '},\n"functions": {'
     for i, (_, listing) in enumerate(functions):
         yield f"{',' if i else ''}\n" + _function(f"f{i}", listing, problem, scale)
     yield "}}\n"
+
+
+def _name(problem: Problem) -> str:
+    """Return the problem's name as a word that toulbar2 reads."""
+    return re.sub(r"[\"\\\x00-\x20\x7f]+", "_", problem.name) or "problem"
 
 
 def _domain(problem: Problem, variable: int) -> str:

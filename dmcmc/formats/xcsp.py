@@ -11,8 +11,8 @@ from typing import NoReturn
 
 import numpy as np
 
+from dmcmc.formats.closures import MOST_STEPS, Meter
 from dmcmc.formats.entries import Space, number
-from dmcmc.formats.expression import MOST_STEPS, Meter
 from dmcmc.formats.relations import Formula, Index, Number, Relation
 from dmcmc.formats.text import Source
 from dmcmc.formats.xml_tree import Element, parse
