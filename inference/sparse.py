@@ -11,7 +11,7 @@ from dmcmc.inference.errors import ProblemError, ResourceError
 from dmcmc.inference.problem import Factor
 from dmcmc.inference.tables import Array, forbidden, normalise
 
-_SMALL = 1024  # entries that a table may always have
+_SMALL = 2048  # entries that a table may always have
 _EXPANSION = 16  # entries that it may have for each entry listed
 _MOST_AXES = 64  # what a NumPy array can have
 _MOST_CELLS = 2**31  # of a table that is expanded on demand

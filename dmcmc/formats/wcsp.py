@@ -22,7 +22,7 @@ from dmcmc.inference.sparse import tabulate
 from dmcmc.inference.tables import Array, forbidden_value
 from dmcmc.memory import memory_limit, readable
 
-_SMALL, _EXPANSION, _MOST_AXES = 1024, 16, 64  # as dmcmc.inference.sparse makes tables dense
+_SMALL, _EXPANSION, _MOST_AXES = 2048, 16, 64  # as dmcmc.inference.sparse makes tables dense
 _LOWEST = -(2**62)  # no cost is below it
 _HARD = np.iinfo(np.int64).min
 _COPIES = 4  # of a table while its factor is built
