@@ -1,4 +1,4 @@
-"""Global cost functions: what each keyword's parameters are, and the factors that add up to it.
+"""Global cost functions as factors that add up to them.
 
 Most count something along their scope, so they become automata whose state is the count (or the sum so far); a function
 of each value's number of occurrences becomes one automaton a value. Costs are whole numbers of some unit; None forbids.
@@ -12,26 +12,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.formats.global_signatures import SIGNATURES
 from dmcmc.inference.automaton import unroll
-from dmcmc.inference.errors import ProblemError
+from dmcmc.inference.errors import ProblemError, ResourceError
 from dmcmc.inference.problem import Factor
 
 _SMALL = 1024  # entries of an automaton that becomes a table at once
+_MOST_WORK = 2**20  # entries or steps that one function may need before automata are merged
+_LARGEST = 2**62  # no cost is beyond it
+_HARD = np.iinfo(np.int64).min
 
 Cost = int | None
-Arguments = Mapping[str, Any]
-
-
-class Field(NamedTuple):
-    """A parameter.
-
-    ``kind`` is ``word`` (one of ``of``, separated by ``|``), ``cost``, ``whole``, ``list`` (records; each letter of
-    ``of`` is i for an integer or c for a cost), ``lists`` (such a list a variable) or ``each`` (an integer a variable).
-    """
-
-    name: str
-    kind: str
-    of: str = ""
 
 
 class Costs(NamedTuple):
@@ -44,63 +35,20 @@ class Costs(NamedTuple):
         """Return what a cost is worth."""
         if cost is None or (self.top is not None and cost >= self.top):
             return None
+        if abs(cost) > _LARGEST:
+            raise ProblemError("a cost beyond 2^62")
         return -cost if self.unit == 1 else (0 - cost) / self.unit
 
 
-_VAR = Field("metric", "word", "var")
-_METRIC, _COST = Field("metric", "word", "hard|lin|quad"), Field("cost", "cost")
-_COMPARATOR = Field("comparator", "word", "==|<|<=|>|>=|!=")
-_BOUNDS = Field("bounds", "list", "iii")
-_ARITHMETIC = (Field("constant", "whole"), Field("delta", "whole"))
-_STATES = Field("nb_states", "whole")
-_AMONG = (_VAR, _COST, Field("min", "whole"), Field("max", "whole"), Field("values", "list", "i"))
-_RUNS = (Field("starts", "list", "i"), Field("ends", "list", "i"), Field("transitions", "list", "iii"))
-_WEIGHTED = (Field("starts", "list", "ic"), Field("ends", "list", "ic"), Field("transitions", "list", "iiic"))
-
-SIGNATURES: Mapping[str, tuple[Field, ...]] = {
-    "salldiff": (Field("metric", "word", "var|dec|decbi"), _COST),
-    "salldiffdp": (_VAR, _COST),
-    "sgcc": (Field("metric", "word", "var|dec|wdec"), _COST, _BOUNDS),
-    "sgccdp": (_VAR, _COST, _BOUNDS),
-    "samong": _AMONG,
-    "samongdp": _AMONG,
-    "sregular": (_VAR, _COST, _STATES, *_RUNS),
-    "sregulardp": (_VAR, _COST, _STATES, *_RUNS),
-    "wregular": (_STATES, *_WEIGHTED),
-    "walldiff": (_METRIC, _COST),
-    "wgcc": (_METRIC, _COST, _BOUNDS),
-    "wamong": (_METRIC, _COST, Field("values", "list", "i"), Field("min", "whole"), Field("max", "whole")),
-    "wvaramong": (Field("metric", "word", "hard"), _COST, Field("values", "list", "i")),
-    "wsum": (_METRIC, _COST, _COMPARATOR, Field("to", "whole")),
-    "wvarsum": (Field("metric", "word", "hard"), _COST, _COMPARATOR),
-    "clique": (Field("rhs", "whole"), Field("values", "lists", "i")),
-    "knapsack": (Field("capacity", "whole"), Field("weights", "each")),
-    "knapsackp": (Field("capacity", "whole"), Field("weightedvalues", "lists", "ii")),
-    ">=": _ARITHMETIC,
-    ">": _ARITHMETIC,
-    "<=": _ARITHMETIC,
-    "<": _ARITHMETIC,
-    "=": _ARITHMETIC,
-    "disj": (Field("x", "whole"), Field("y", "whole"), Field("penalty", "cost")),
-}
-
-ANY_SENSE = ("clique", "knapsack", "knapsackp")  # mean the same where utilities are maximised
-
-
-def record(field: Field, earlier: Arguments) -> str:
-    """Return the letters of a list's records; those of ``sgcc wdec`` have two weights."""
-    return field.of + "cc" if field is _BOUNDS and earlier.get("metric") == "wdec" else field.of
-
-
 def build(
-    keyword: str, scope: Sequence[int], shape: Sequence[int], arguments: Arguments, costs: Costs, name: str = ""
+    keyword: str, scope: Sequence[int], shape: Sequence[int], arguments: Mapping[str, Any], costs: Costs, name: str = ""
 ) -> list[Factor]:
     """Return factors whose sum is a global cost function.
 
     Parameters
     ----------
     keyword
-        One of :data:`SIGNATURES`.
+        One of :data:`dmcmc.formats.global_signatures.SIGNATURES`.
     scope, shape
         Variables, none twice, and their domain sizes.
     arguments
@@ -115,6 +63,14 @@ def build(
     """
     if not scope:
         raise ProblemError("its scope is empty")
+    for field in SIGNATURES[keyword]:
+        if field.kind in ("lists", "each") and len(arguments[field.name]) != len(scope):
+            raise ProblemError(f"{field.name}: {len(arguments[field.name])} for {len(scope)} variables")
+    passes = len(scope) if keyword == "salldiff" and arguments["metric"] != "var" else 1
+    if keyword in ("salldiff", "salldiffdp", "walldiff") and passes == 1:
+        passes = max(shape)
+    if passes * sum(shape) > _MOST_WORK or (len(scope) == 2 and prod(shape) > _MOST_WORK):
+        raise ResourceError("takes too many steps for domains of this size")
     return _Builder(tuple(scope), tuple(shape), arguments, costs, name).build(keyword)
 
 
@@ -122,7 +78,7 @@ class _Builder:
     """Holds what every kind of function needs."""
 
     def __init__(
-        self, scope: tuple[int, ...], shape: tuple[int, ...], arguments: Arguments, costs: Costs, name: str
+        self, scope: tuple[int, ...], shape: tuple[int, ...], arguments: Mapping[str, Any], costs: Costs, name: str
     ) -> None:
         self.scope, self.shape, self.arguments, self.costs, self.name = scope, shape, arguments, costs, name
         self.cost: int = arguments.get("cost", 0)
@@ -218,20 +174,22 @@ class _Builder:
 
     def constant(self, cost: Cost) -> Factor:
         utility = self.costs.utility(cost)
-        return Factor.of((), -np.inf if utility is None else utility, name=self.name)
+        return Factor.of((), np.array(-np.inf if utility is None else utility), name=self.name)
 
     def pairs(self, cost: int) -> list[Factor]:
         """Return a cost for each two variables that are equal."""
         worth = self.costs.utility(cost)
-        utility = -np.inf if worth is None else worth
         return [
-            Factor.of(
-                (self.scope[i], self.scope[j]),
-                np.where(np.eye(self.shape[i], self.shape[j], dtype=bool), utility, 0),
-                name=self.name,
-            )
+            self.table((i, j), [[worth if x == y else 0 for y in range(self.shape[j])] for x in range(self.shape[i])])
             for i, j in combinations(range(len(self.scope)), 2)
         ]
+
+    def table(self, positions: Sequence[int], worth: Sequence[Sequence[int | float | None]]) -> Factor:
+        """Return a table over two variables of the scope."""
+        whole = all(u is None or isinstance(u, int) for row in worth for u in row)
+        hard = _HARD if whole else -np.inf
+        entries = np.array([[hard if u is None else u for u in row] for row in worth])
+        return Factor.of([self.scope[i] for i in positions], entries, name=self.name)
 
     def cardinality(self) -> list[Factor]:
         """Return the number of variables to change until each value occurs as often as it should, times the cost."""
@@ -348,9 +306,7 @@ class _Builder:
                 [_within(gap(x, y, a["constant"]), a["delta"], self.costs.unit) for y in range(self.shape[1])]
                 for x in range(self.shape[0])
             ]
-        worth = [[self.costs.utility(cost) for cost in row] for row in costs]
-        table = [[-np.inf if u is None else u for u in row] for row in worth]
-        return Factor.of(self.scope, np.array(table).reshape(self.shape), name=self.name)
+        return self.table((0, 1), [[self.costs.utility(cost) for cost in row] for row in costs])
 
 
 _GAPS: Mapping[str, Callable[[int, int, int], int]] = {

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.formats import wcsp_kernels
-from dmcmc.formats.global_costs import SIGNATURES, Costs, Field, build, record
+from dmcmc.formats.global_costs import Costs, build
+from dmcmc.formats.global_signatures import SIGNATURES, Field, record
 from dmcmc.formats.scan import scan_integers, word_offset
 from dmcmc.formats.text import Source
 from dmcmc.inference.errors import ProblemError, ResourceError
