@@ -3,13 +3,14 @@
 import argparse
 from typing import Any, NoReturn
 
+from dmcmc.file_options import FILE_OPTIONS
 from dmcmc.inference.errors import ConfigError, DmcmcError
 from dmcmc.reading import suggestion
 from dmcmc.unavailable import refuse_arguments
 from dmcmc.version import __version__
 
 _EXITS = "exit status: 0 assignment found, 1 failed, 2 bad input or not available, 3 proven infeasible"
-_COMMANDS = ("run", "generate", "samplers", "info")
+_COMMANDS = ("run", "generate", "convert", "graph", "samplers", "info")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -90,6 +91,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     run.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")
     run.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
     run.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _add_file_options(run)
 
     commands._parser_class = _FamilyParser
     generate = commands.add_parser(
@@ -104,7 +106,36 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     generate.add_argument("--seed", metavar="N", help="seed of the problem (default 0)")
 
     commands._parser_class = _Parser
+    convert = commands.add_parser(
+        "convert",
+        help="write a problem in another format",
+        description="Write a problem file in another format. What that format cannot say is an error, unless dropped.",
+    )
+    convert.add_argument("input", metavar="IN", help="a problem file, or a configuration")
+    convert.add_argument("output", metavar="OUT", help="the file to write; its name says the format")
+    convert.add_argument("--to", metavar="FORMAT", help="the format to write")
+    convert.add_argument(
+        "--drop", metavar="WHAT", action="append", default=[], help="lose agents, labels, names or sense (repeatable)"
+    )
+    _add_file_options(convert)
+
+    graph = commands.add_parser(
+        "graph",
+        help="show and draw the graphs of a problem",
+        description="Show a problem's primal graph, agents, pseudo-tree, widths and table sizes.",
+    )
+    graph.add_argument("input", metavar="FILE", help="a problem file, or a configuration")
+    graph.add_argument("--output", metavar="PATH", help="also draw to this file (.svg, .png, .pdf or .dot)")
+    graph.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _add_file_options(graph)
+
     for name, text in (("samplers", "list the local solvers"), ("info", "show versions, cores, memory and devices")):
         listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser, dict(commands.choices)
+
+
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how a problem file is read."""
+    for name, (metavar, text) in FILE_OPTIONS.items():
+        parser.add_argument(f"--{name}", metavar=metavar, help=text)

@@ -1,4 +1,4 @@
-"""The command line: ``dmcmc run``, ``generate``, ``samplers``, ``info``. Only rank 0 prints."""
+"""The command line: ``dmcmc run``, ``convert``, ``graph`` and others. Only rank 0 prints."""
 
 import sys
 from collections.abc import Sequence

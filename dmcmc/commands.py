@@ -11,6 +11,7 @@ from dmcmc.config import Config, problem_of, read_config
 from dmcmc.failure import exit_code, report
 from dmcmc.inference.errors import ConfigError, DmcmcError, FileError
 from dmcmc.inference.problem import Problem
+from dmcmc.inputs import load, options_of
 from dmcmc.result import Result, check_writable
 from dmcmc.terminal import emit
 from dmcmc.yaml_lines import value_of
@@ -65,6 +66,7 @@ def _prepare(arguments: Namespace) -> tuple[Config, Problem]:
     }
     if arguments.seed is not None:
         options["seed"] = value_of(arguments.seed, "--seed")
+    options |= options_of(arguments)
     config, document = read_config(arguments.config, arguments.set, options)
     if config.output is not None:
         try:
@@ -169,6 +171,34 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def convert(arguments: Namespace) -> int:
+    """Write a problem in another format and say what it is."""
+    from dmcmc.convert import write
+
+    check_writable(arguments.output)
+    problem, _ = load(arguments.input, arguments)
+    written = write(problem, arguments.output, arguments.to, arguments.drop)
+    emit(f"{arguments.output}: {_description(written)}")
+    return 0
+
+
+def graph(arguments: Namespace) -> int:
+    """Show and draw a problem's graphs."""
+    from dmcmc.graph import facts_of
+    from dmcmc.graph_summary import summary
+
+    if arguments.output is not None:
+        check_writable(arguments.output)
+    problem, config = load(arguments.input, arguments)
+    facts = facts_of(problem, config.budget.memory)
+    if arguments.output is not None:
+        from dmcmc.drawing import draw
+
+        draw(problem, facts, arguments.output)
+    emit(json.dumps(facts.plain(), indent=2) if arguments.json else summary(facts))
+    return 0
+
+
 def samplers(arguments: Namespace) -> int:
     """List the local solvers."""
     from dmcmc.samplers import registry
@@ -203,6 +233,8 @@ def _list(rows: Mapping[str, Any], as_json: bool) -> None:
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "run": run,
     "generate": generate,
+    "convert": convert,
+    "graph": graph,
     "samplers": samplers,
     "info": info,
 }

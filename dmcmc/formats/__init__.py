@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dmcmc.formats import sniffing
-from dmcmc.formats.text import PACKERS, Source, open_source, replace_file
+from dmcmc.formats.text import PACKERS, Source, clipped, open_source, replace_file
 from dmcmc.inference.errors import FileError, ProblemError, Unavailable
 from dmcmc.inference.problem import Problem
 
@@ -149,7 +149,7 @@ def save(problem: Problem, path: str | os.PathLike[str], format: str | None = No
     chosen = named(format) if format is not None else by_suffix(path)
     if chosen is None:
         known = ", ".join(s for f in FORMATS if f.writer for s in f.suffixes)
-        raise FileError(f"{path}: its name says no format; known are {known}, or give --format")
+        raise FileError(f"{path}: its name says no format; known are {known}, or give --to")
     if not chosen.writer:
         raise Unavailable(f"{path}: {chosen.name} files are read, not written, in this version")
     write = _function(chosen.writer)
@@ -202,7 +202,7 @@ def _read(chosen: Format, source: Source, companions: dict[str, Path] | None = N
     try:
         problem: Problem = _function(chosen.reader)(source, **options)
     except ProblemError as error:
-        raise FileError(f"{source.name}: {' '.join(str(error).split())}") from None
+        raise FileError(f"{source.name}: {clipped(str(error))}") from None
     except (MemoryError, RecursionError):
         raise FileError(f"{source.name}: does not fit the memory") from None
     return problem

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dmcmc.inference.errors import FileError
+from dmcmc.inference.errors import DmcmcError, FileError, Unavailable
 from dmcmc.inference.tables import Array
 from dmcmc.memory import memory_limit, readable
 
+_MOST_MESSAGE = 640
 _COPIES = 4  # of a table while its factor is built
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,9})?")
@@ -48,6 +49,14 @@ def entries(values: Sequence[int | float], sense: str) -> Array:
             raise OverflowError("whole numbers beyond 62 bits; scale them down")
         return np.array(whole, dtype=np.int64)
     return np.array([float(v) for v in values], dtype=np.float64)
+
+
+def clipped(error: DmcmcError) -> DmcmcError:
+    """Return what a reader may raise for an error: its middle is left out where long names made it long."""
+    message = str(error)
+    if len(message) > _MOST_MESSAGE:
+        message = f"{message[:400]} ... {message[-200:]}"
+    return Unavailable(message) if isinstance(error, Unavailable) else FileError(message)
 
 
 class Space:

@@ -14,12 +14,12 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dmcmc.formats.closures import MOST_STEPS, Expression, Meter
-from dmcmc.formats.entries import Space, entries, number
+from dmcmc.formats.entries import Space, clipped, entries, number
 from dmcmc.formats.expression import parse_python, parse_terms
 from dmcmc.formats.functions import ExpressionError
 from dmcmc.formats.hosting import distribution_beside, owners
 from dmcmc.formats.text import Source
-from dmcmc.inference.errors import ConfigError, FileError, ProblemError, Unavailable
+from dmcmc.inference.errors import DmcmcError, FileError, ProblemError, Unavailable
 from dmcmc.inference.problem import Factor, Label, Problem
 from dmcmc.inference.sparse import tabulate
 from dmcmc.reading import suggestion
@@ -45,8 +45,8 @@ def read(source: Source, distribution: Path | None = None) -> Problem:
     try:
         reader = _Reader(read_data(source.data, source.name))
         return reader.problem(distribution_beside(source, distribution))
-    except ConfigError as error:
-        raise FileError(str(error)) from None
+    except DmcmcError as error:
+        raise clipped(error) from None
 
 
 class _Reader:
@@ -79,7 +79,8 @@ class _Reader:
         constraints = self.section("constraints")
         for name, about in constraints.items():
             factors += self.constraint(name, about)
-        agents, owner = owners(self.document, distribution, list(self.variables), set(constraints))
+        scopes = [factor.scope for factor in factors]
+        agents, owner = owners(self.document, distribution, list(self.variables), set(constraints), scopes)
         return Problem(
             tuple(self.variables),
             np.array([len(self.values[d]) for d in self.domain_of], dtype=np.int64),

@@ -17,7 +17,7 @@ from dmcmc.memory import memory_limit, readable
 
 _PIECE = 1 << 20  # bytes unpacked at once
 _TEXT_SHARE = 8  # of the memory: numbers take four times their text, and the text is there twice for a moment
-_XZ_MEMORY = 1 << 28  # bytes that unpacking an xz file may take for its dictionary
+_LONGEST = 400  # characters of a message
 PACKERS = (".gz", ".xz", ".bz2")
 _ZIP = b"PK"
 
@@ -46,11 +46,11 @@ class Source:
 
     def error(self, offset: int, message: str) -> FileError:
         """Return the error for a byte of the file."""
-        return FileError(f"{self.name}: line {self.line(offset)}: {message}")
+        return FileError(f"{self.name}: line {self.line(offset)}: {clipped(message)}")
 
     def refusal(self, offset: int, what: str) -> Unavailable:
         """Return the error for what this version does not read; ``what`` ends with "is" or "are"."""
-        return Unavailable(f"{self.name}: line {self.line(offset)}: {what} not available in this version")
+        return Unavailable(f"{self.name}: line {self.line(offset)}: {clipped(what)} not available in this version")
 
     def text(self) -> str:
         """Return the file as UTF-8 text."""
@@ -58,6 +58,12 @@ class Source:
             return self.data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
         except UnicodeDecodeError as error:
             raise self.error(error.start, "is not UTF-8 text") from None
+
+
+def clipped(message: str) -> str:
+    """Return a message on one line, without the middle if it is long: names may be."""
+    line = " ".join(message.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
 
 
 def open_source(path: str | os.PathLike[str], native: bool = False) -> Source | None:
@@ -112,8 +118,8 @@ def unpacked(raw: BinaryIO, head: bytes) -> BinaryIO:
     return raw
 
 
-def replace_file(path: str | os.PathLike[str], pieces: Iterable[str]) -> None:
-    """Write text, packed as the name says, whole or not at all.
+def replace_file(path: str | os.PathLike[str], pieces: Iterable[str | bytes]) -> None:
+    """Write text or bytes, packed as the name says, whole or not at all.
 
     Raises
     ------
@@ -126,7 +132,7 @@ def replace_file(path: str | os.PathLike[str], pieces: Iterable[str]) -> None:
         with open(partial, "xb") as raw:
             with _packed(raw, target.suffix.lower()) as stream:
                 for piece in pieces:
-                    stream.write(piece.encode("utf-8"))
+                    stream.write(piece.encode("utf-8") if isinstance(piece, str) else piece)
             raw.flush()
             os.fsync(raw.fileno())
         os.replace(partial, target)

@@ -12,11 +12,11 @@ from typing import NoReturn
 import numpy as np
 
 from dmcmc.formats.closures import MOST_STEPS, Meter
-from dmcmc.formats.entries import Space, number
+from dmcmc.formats.entries import Space, clipped, number
 from dmcmc.formats.relations import Formula, Index, Number, Relation
 from dmcmc.formats.text import Source
 from dmcmc.formats.xml_tree import Element, parse
-from dmcmc.inference.errors import FileError
+from dmcmc.inference.errors import DmcmcError, FileError
 from dmcmc.inference.problem import Factor, Label, Problem
 from dmcmc.inference.sparse import SparseFactor, tabulate
 
@@ -26,7 +26,10 @@ _RANGE = re.compile(r"([+-]?[0-9]{1,18})\.\.([+-]?[0-9]{1,18})")
 
 def read(source: Source) -> Problem:
     """Read an XCSP file; see :func:`dmcmc.formats.load`."""
-    return _Reader(source).problem()
+    try:
+        return _Reader(source).problem()
+    except DmcmcError as error:
+        raise clipped(error) from None
 
 
 class _Reader:
