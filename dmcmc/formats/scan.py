@@ -106,8 +106,33 @@ def _integers(text, begin, numbers, noted):
 
 
 @njit(cache=True, nogil=True)
+def _divided(mantissa, power):
+    """Return mantissa / power, and whether it surely is correctly rounded, for whole numbers up to 2^60 and 10^22.
+
+    The quotient of the rounded mantissa is corrected by what is left over, which is computed exactly (Dekker's product).
+    The sum of both is right to 2^-40 of its last place, so it rounds as the true quotient does unless that lies so close
+    to the middle between two numbers.
+    """
+    high = np.float64(mantissa)
+    low = np.float64(mantissa - np.int64(high))
+    first = high / power
+    a = first * 134217729.0
+    a = a - (a - first)
+    b = power * 134217729.0
+    b = b - (b - power)
+    product = first * power
+    error = ((a * b - product) + a * (power - b) + (first - a) * b) + (first - a) * (power - b)
+    second = (((high - product) - error) + low) / power
+    value = first + second
+    missing = abs((first - value) + second)
+    place = np.nextafter(value, np.inf) - value  # below a power of two numbers lie twice as close
+    close = place * 2.0**-30
+    return value, abs(missing - 0.5 * place) > close and abs(missing - 0.25 * place) > close
+
+
+@njit(cache=True, nogil=True)
 def _floats(text, begin, numbers, noted):
-    """Convert the words m·10^e with m up to 2^53 and |e| up to 22: one multiplication or division, rounded once."""
+    """Convert the words m·10^e with m up to 2^53 and |e| up to 22 (rounded once), and quotients of longer m."""
     n, count, extra, i = text.size, 0, 0, begin
     while True:
         while i < n and (text[i] == 32 or 9 <= text[i] <= 13):
@@ -155,11 +180,16 @@ def _floats(text, begin, numbers, noted):
             if digits == 0:
                 good = False
             scale += -exponent if down else exponent
-        value = 0.0
-        if good and mantissa <= 2**53 and (-22 <= scale <= 22 or mantissa == 0):
-            if mantissa > 0:
+        value, sure = 0.0, good
+        if good and mantissa > 0:
+            if mantissa <= 2**53 and -22 <= scale <= 22:
                 value = mantissa * _TENS[scale] if scale >= 0 else mantissa / _TENS[-scale]
-        else:
+            elif -22 <= scale < 0:
+                value, sure = _divided(mantissa, _TENS[-scale])
+            else:
+                sure = False
+        if not sure:
+            value = 0.0
             if extra == noted.shape[0]:
                 return count, extra + 1
             noted[extra, 0], noted[extra, 1], noted[extra, 2] = count, first, i
