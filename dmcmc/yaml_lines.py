@@ -124,7 +124,7 @@ def read_data(content: bytes, name: str) -> Document:
     document = Document(name)
     try:
         _check_events(content, name)
-        data = _parse(content, name, document.places, _DataLoader, _MAX_DATA_NODES)
+        data = _parse(content, name, document.places, _DataLoader, _MAX_DATA_NODES, whole=False)
     except (ValueError, UnicodeError) as error:  # the fast loader's, for bytes that are no text
         raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
@@ -170,12 +170,16 @@ def _parse(
     places: dict[Key, str] | None,
     kind: Callable[[bytes], Any] = _Loader,
     most: int = _MAX_NODES,
+    whole: bool = True,
 ) -> Any:
-    """Parse one document; the place of each key goes to ``places`` (None: errors give no line)."""
+    """Parse one document; the place of each key goes to ``places`` (None: errors give no line).
+
+    At most ``most`` values are built; with ``whole``, 1e3 is read as 1000.
+    """
     try:
         loader = kind(content)
         node = loader.get_single_node()
-        return None if node is None else _Builder(loader, name, places, most).build(node, (), 0)
+        return None if node is None else _Builder(loader, name, places, most, whole).build(node, (), 0)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and places is not None else ""
@@ -195,6 +199,7 @@ class _Builder:
     name: str
     places: dict[Key, str] | None
     most: int
+    whole: bool
     nodes: int = 0
 
     def build(self, node: yaml.Node, key: Key, depth: int) -> Any:
@@ -211,7 +216,13 @@ class _Builder:
             value = self.loader.construct_object(node)
         except ValueError:
             raise ConfigError(f"{self._place(node)}: {show(node.value)} is not a valid value") from None
-        if isinstance(value, float) and "e" in node.value.lower() and value.is_integer() and abs(value) < 2**63:
+        if (
+            self.whole
+            and isinstance(value, float)
+            and "e" in node.value.lower()
+            and value.is_integer()
+            and abs(value) < 2**63
+        ):
             return int(value)  # 1e3 is as whole as 1000
         return value
 

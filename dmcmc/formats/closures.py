@@ -1,15 +1,17 @@
 """From syntax trees to closures: what :mod:`dmcmc.formats.expression` evaluates."""
 
 import ast
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 from typing import Any, NoReturn
 
 from dmcmc.formats import functions as library
 from dmcmc.formats.functions import ExpressionError
 
-MOST_STEPS = 50_000_000  # of one table: about ten seconds
+MOST_STEPS = 10_000_000  # some seconds
+_STEPS_A_BYTE = 500
 _MOST_DEPTH = 60
 
 Env = dict[str, Any]
@@ -21,6 +23,11 @@ class Meter:
     """What may still be spent on evaluation."""
 
     steps: int = MOST_STEPS
+
+    @classmethod
+    def of(cls, text: bytes) -> "Meter":
+        """Return what a file may spend: more if it is long."""
+        return cls(MOST_STEPS + _STEPS_A_BYTE * len(text))
 
     def spend(self, steps: int) -> None:
         """Count steps; ExpressionError when they are used up."""
@@ -47,27 +54,36 @@ class Expression:
     meter: Meter = field(repr=False)
 
     def __call__(self, values: Mapping[str, Any]) -> int | float:
-        """Return the value for one assignment.
+        """Return the value for one assignment; see :meth:`evaluate`."""
+        return self.evaluate([dict(values)], 1)[0]
+
+    def over(self, values: Sequence[Sequence[Any]]) -> list[int | float]:
+        """Return the values for all assignments, the last name fastest; ``values`` has one sequence a name."""
+        assignments = (dict(zip(self.names, chosen, strict=True)) for chosen in product(*values))
+        return self.evaluate(assignments, prod(map(len, values)))
+
+    def evaluate(self, assignments: Iterable[Env], count: int) -> list[int | float]:
+        """Return the values for ``count`` assignments, dictionaries that no one else needs.
 
         Raises
         ------
         ExpressionError
             For what Python would raise (division by zero, wrong types), for no number, and for too much work.
         """
-        self.meter.spend(self.size)
+        self.meter.spend(self.size * count)
+        run, found = self.run, []
         try:
-            result = self.run(dict(values))
+            for assignment in assignments:
+                result = run(assignment)
+                kind = type(result)
+                if kind is not int and kind is not float:
+                    if kind is not bool:
+                        raise ExpressionError(f"has the value {str(result)[:40]!r}, which is no number")
+                    result = int(result)
+                found.append(result)
         except (ArithmeticError, TypeError, ValueError, RecursionError) as error:
             raise ExpressionError(f"cannot be evaluated: {' '.join(str(error).split())[:200]}") from None
-        if isinstance(result, bool):
-            return int(result)
-        if not isinstance(result, int | float):
-            raise ExpressionError(f"has the value {str(result)[:40]!r}, which is no number")
-        return result
-
-    def over(self, values: Sequence[Sequence[Any]]) -> list[int | float]:
-        """Return the values for all assignments, the last name fastest; ``values`` has one sequence a name."""
-        return [self(dict(zip(self.names, chosen, strict=True))) for chosen in product(*values)]
+        return found
 
 
 class Compiler:

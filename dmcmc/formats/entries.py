@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dmcmc.inference.errors import DmcmcError, FileError, Unavailable
+from dmcmc.inference.errors import ConfigError, DmcmcError, FileError
 from dmcmc.inference.tables import Array
 from dmcmc.memory import memory_limit, readable
 
@@ -52,11 +52,12 @@ def entries(values: Sequence[int | float], sense: str) -> Array:
 
 
 def clipped(error: DmcmcError) -> DmcmcError:
-    """Return what a reader may raise for an error: its middle is left out where long names made it long."""
-    message = str(error)
+    """Return what a reader may raise for an error: one line, its middle left out where long names made it long."""
+    message = " ".join(str(error).split())
     if len(message) > _MOST_MESSAGE:
         message = f"{message[:400]} ... {message[-200:]}"
-    return Unavailable(message) if isinstance(error, Unavailable) else FileError(message)
+    kind = FileError if isinstance(error, ConfigError) else type(error)
+    return kind(message)
 
 
 class Space:

@@ -10,6 +10,9 @@ from dmcmc.inference.errors import DmcmcError
 
 _MOST_BITS = 4096
 _MOST_ITEMS = 4096
+_HUGE = 1 << _MOST_BITS
+_WHOLE = frozenset((int, bool))
+_NUMBER = frozenset((int, bool, float))
 
 
 class ExpressionError(DmcmcError):
@@ -18,13 +21,11 @@ class ExpressionError(DmcmcError):
 
 def number(value: Any) -> int | float:
     """Return a number of bounded size, or say that it is none."""
+    if type(value) is float or (type(value) in _WHOLE and -_HUGE < value < _HUGE):
+        return value  # type: ignore[no-any-return]
     if isinstance(value, int):
-        if value.bit_length() > _MOST_BITS:
-            raise ExpressionError(f"has a number of more than {_MOST_BITS} bits")
-        return value
-    if not isinstance(value, float):
-        raise ExpressionError(f"calculates with {str(value)[:40]!r}, which is no number")
-    return value
+        raise ExpressionError(f"has a number of more than {_MOST_BITS} bits")
+    raise ExpressionError(f"calculates with {str(value)[:40]!r}, which is no number")
 
 
 def integer(value: Any) -> int:
@@ -50,6 +51,8 @@ def sequence(value: Any) -> tuple[Any, ...]:
 
 def add(a: Any, b: Any) -> Any:
     """Return a + b of numbers, strings or sequences."""
+    if type(a) in _NUMBER and type(b) in _NUMBER:
+        return number(a + b)
     if isinstance(a, str | tuple) and type(a) is type(b):
         check_length(len(a) + len(b))
         joined: Any = a
@@ -59,11 +62,15 @@ def add(a: Any, b: Any) -> Any:
 
 def subtract(a: Any, b: Any) -> int | float:
     """Return a − b."""
+    if type(a) in _NUMBER and type(b) in _NUMBER:
+        return number(a - b)
     return number(number(a) - number(b))
 
 
 def multiply(a: Any, b: Any) -> int | float:
     """Return a · b of numbers."""
+    if type(a) in _NUMBER and type(b) in _NUMBER:
+        return number(a * b)
     return number(number(a) * number(b))
 
 

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from dmcmc.formats.closures import MOST_STEPS, Expression, Meter
+from dmcmc.formats.closures import Expression, Meter
 from dmcmc.formats.entries import Space, clipped, entries, number
 from dmcmc.formats.expression import parse_python, parse_terms
 from dmcmc.formats.functions import ExpressionError
@@ -43,16 +43,16 @@ def read(source: Source, distribution: Path | None = None) -> Problem:
     ``NAME.yaml`` where there is one, as ``pydcop generate meetings`` writes it.
     """
     try:
-        reader = _Reader(read_data(source.data, source.name))
+        reader = _Reader(read_data(source.data, source.name), Meter.of(source.data))
         return reader.problem(distribution_beside(source, distribution))
     except DmcmcError as error:
         raise clipped(error) from None
 
 
 class _Reader:
-    def __init__(self, document: Document) -> None:
+    def __init__(self, document: Document, meter: Meter) -> None:
         self.document, self.data = document, document.data
-        self.space, self.meter = Space(), Meter(2 * MOST_STEPS)
+        self.space, self.meter = Space(), meter
         for name in self.data:
             if name not in _SECTIONS:
                 self.fail((name,), f"unknown section; {suggestion(name, _SECTIONS)}")

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from itertools import product
-from math import inf
+from math import inf, prod
 
 from dmcmc.formats.closures import Expression, Meter
 from dmcmc.formats.entries import entries, number
@@ -165,16 +165,16 @@ class Formula:
         top
             Costs from here on are forbidden.
         """
-        fixed = {p: a for p, a in zip(self.parameters, arguments, strict=True) if not isinstance(a, tuple)}
-        taken = [(p, a[0]) for p, a in zip(self.parameters, arguments, strict=True) if isinstance(a, tuple)]
+        given = list(zip(self.parameters, arguments, strict=True))
+        fixed = {name: value for name, value in given if not isinstance(value, tuple)}
+        taken = [(name, value[0]) for name, value in given if isinstance(value, tuple)]
         forbidden = inf if sense == "min" else -inf
-        found: list[Number] = []
+        assignments = (fixed | {name: chosen[at] for name, at in taken} for chosen in product(*values))
         try:
-            for chosen in product(*values):
-                value = self.expression(fixed | {p: chosen[at] for p, at in taken})
-                cost = (0 if value else forbidden) if self.hard else value
-                found.append(inf if cost >= top else cost)
-            return entries(found, sense)
+            found = self.expression.evaluate(assignments, prod(map(len, values)))
+            if self.hard:
+                found = [0 if value else forbidden for value in found]
+            return entries([inf if cost >= top else cost for cost in found], sense)
         except (ExpressionError, OverflowError) as error:
             raise self.fail(f"the expression {error}") from None
 

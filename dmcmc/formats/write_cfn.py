@@ -39,9 +39,9 @@ def write(problem: Problem) -> Iterator[str]:
     functions = list(listings(problem))
     scale = _scale(problem, functions)
     sign = "<" if problem.sense == "min" else ">"
-    yield f'{{"problem": {{"name": {json.dumps(_name(problem))}, "mustbe": "{sign}{scale.bound}"}},\n"variables": {{'
+    yield f'{{"problem": {{"name": {_quoted(_name(problem))}, "mustbe": "{sign}{scale.bound}"}},\n"variables": {{'
     for i, name in enumerate(problem.variables):
-        yield f"{',' if i else ''}\n{json.dumps(name)}: {_domain(problem, i)}"
+        yield f"{',' if i else ''}\n{_quoted(name)}: {_domain(problem, i)}"
     yield '},\n"functions": {'
     for i, (_, listing) in enumerate(functions):
         yield f"{',' if i else ''}\n" + _function(f"f{i}", listing, problem, scale)
@@ -51,6 +51,10 @@ def write(problem: Problem) -> Iterator[str]:
 def _name(problem: Problem) -> str:
     """Return the problem's name as a word that toulbar2 reads."""
     return re.sub(r"[\"\\\x00-\x20\x7f]+", "_", problem.name) or "problem"
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _domain(problem: Problem, variable: int) -> str:
@@ -63,11 +67,11 @@ def _domain(problem: Problem, variable: int) -> str:
 def _label(label: Label) -> str:
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise ProblemError(f"the label {label!r}: only text without quotes is written; --drop labels leaves them out")
-    return json.dumps(label, ensure_ascii=False)
+    return _quoted(label)
 
 
 def _function(name: str, listing: Listing, problem: Problem, scale: _Scale) -> str:
-    scope = ", ".join(json.dumps(problem.variables[v], ensure_ascii=False) for v in listing.scope)
+    scope = ", ".join(_quoted(problem.variables[v]) for v in listing.scope)
     if not listing.scope:
         return f'"{name}": {{"scope": [], "costs": [{_cost(listing.default, scale)}]}}'
     words: list[str] = []

@@ -35,7 +35,7 @@ def _table(name: str, listing: Listing) -> Iterator[str]:
     for size in listing.shape:
         cells *= size
     if cells > _CELLS:
-        raise ResourceError(f"factor {name}: a table of {cells:.3g} entries; uai writes at most {_CELLS:,}")
+        raise ResourceError(f"factor {name!r}: a table of {cells:.3g} entries; uai writes at most {_CELLS:,}")
     words = [_potential(name, listing.default)] * cells
     for row, cost in zip(listing.rows, listing.costs, strict=True):
         at = 0
@@ -49,5 +49,5 @@ def _potential(name: str, utility: Cost) -> str:
     if utility is None:
         return "0"
     if not _LEAST <= utility <= _MOST:
-        raise ProblemError(f"factor {name}: utility {utility}; its exponential is no number (-700 to 700 have one)")
+        raise ProblemError(f"factor {name!r}: utility {utility}; its exponential is no number (-700 to 700 have one)")
     return repr(exp(utility))

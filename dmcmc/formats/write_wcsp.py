@@ -24,8 +24,8 @@ def write(problem: Problem) -> Iterator[str]:
     functions = []
     for name, listing in listings(problem):
         for cost in listing.all_costs:
-            if isinstance(cost, float) or (cost is not None and cost < 0):
-                raise ProblemError(f"factor {name}: cost {cost}; whole numbers from 0 are needed (cfn has others)")
+            if cost is not None and (cost < 0 or cost != int(cost)):
+                raise ProblemError(f"factor {name!r}: cost {cost}; whole numbers from 0 are needed (cfn has others)")
         functions.append(listing)
     top = 1 + sum(int(max((c for c in listing.all_costs if c is not None), default=0)) for listing in functions)
     if top >= _MOST:
@@ -38,7 +38,7 @@ def write(problem: Problem) -> Iterator[str]:
 
 
 def _function(listing: Listing, top: int) -> Iterator[str]:
-    default = top if listing.default is None else listing.default
+    default = top if listing.default is None else int(listing.default)
     yield " ".join(map(str, (len(listing.scope), *listing.scope, default, len(listing.rows)))) + "\n"
     for row, cost in zip(listing.rows, listing.costs, strict=True):
-        yield f"{' '.join(map(str, row))} {top if cost is None else cost}\n"
+        yield f"{' '.join(map(str, row))} {top if cost is None else int(cost)}\n"

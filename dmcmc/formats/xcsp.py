@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from dmcmc.formats.closures import MOST_STEPS, Meter
+from dmcmc.formats.closures import Meter
 from dmcmc.formats.entries import Space, clipped, number
 from dmcmc.formats.relations import Formula, Index, Number, Relation
 from dmcmc.formats.text import Source
@@ -42,7 +42,7 @@ class _Reader:
         self.sense = "max" if about.get("maximize", "").strip().lower() == "true" else "min"
         self.name = about.get("name", "")
         self.space = Space()
-        self.meter = Meter(2 * MOST_STEPS)
+        self.meter = Meter.of(source.data)
         self.top: Number = inf
         self.relations: dict[str, Relation] = {}
         self.formulas: dict[str, Formula] = {}
