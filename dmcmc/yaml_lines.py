@@ -15,7 +15,8 @@ Key = tuple[str, ...]
 _MAX_BYTES = 1 << 20
 _MAX_DEPTH = 20
 _MAX_NODES = 20_000  # after aliases are expanded
-_MAX_DATA_NODES = 3_000_000  # likewise, of a problem file
+_MAX_DATA_NODES = 3_000_000  # of a problem file, before that
+_MAX_COPIES = 300_000  # that its aliases may make
 
 
 class _Loader(yaml.SafeLoader):
@@ -123,8 +124,8 @@ def read_data(content: bytes, name: str) -> Document:
     """
     document = Document(name)
     try:
-        _check_events(content, name)
-        data = _parse(content, name, document.places, _DataLoader, _MAX_DATA_NODES, whole=False)
+        most = _count_events(content, name) + _MAX_COPIES
+        data = _parse(content, name, document.places, _DataLoader, most, whole=False)
     except (ValueError, UnicodeError) as error:  # the fast loader's, for bytes that are no text
         raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(data, dict):
@@ -133,8 +134,8 @@ def read_data(content: bytes, name: str) -> Document:
     return document
 
 
-def _check_events(content: bytes, name: str) -> None:
-    """Refuse deep nesting and endless lists before anything is built of them."""
+def _count_events(content: bytes, name: str) -> int:
+    """Return how many values there are; refuse deep nesting and endless lists before anything is built of them."""
     depth = count = 0
     try:
         for event in yaml.parse(content, Loader=_DataLoader):
@@ -145,7 +146,8 @@ def _check_events(content: bytes, name: str) -> None:
                 line = f":{mark.line + 1}" if mark is not None else ""
                 raise ConfigError(f"{name}{line}: too many or too deeply nested values")
     except yaml.YAMLError:
-        return  # parsing says what is wrong
+        pass  # parsing says what is wrong
+    return count
 
 
 def value_of(text: str, where: str) -> Any:
