@@ -1,6 +1,6 @@
 """Damage small valid files at random and read them: only our own errors may come out, in bounded time and memory.
 
-    python tests/fuzz_formats.py [--count 100000] [--seed 0] [FORMAT ...]
+python tests/fuzz_formats.py [--count 100000] [--seed 0] [FORMAT ...]
 """
 
 import argparse
@@ -27,7 +27,8 @@ SEEDS = {
         b"4 0 1 2 3 -1 wsum lin 2 <= 3\n4 3 2 1 0 -1 wamong hard 7 2 0 1 1 2\n",
         b"p 3 3 4 50\n3 3 3\n3 0 1 2 -1 wregular 2 1 0 0 1 1 1 4 0 0 0 1 0 1 1 0 1 2 1 2 1 0 0 1\n"
         b"2 0 1 -1 >= 1 2\n2 1 2 -1 disj 1 1 4\n3 0 1 2 -1 knapsackp 2 1 0 1 2 1 1 2 3 1 1 1\n",
-        b"p 6 2 2 9\n2 2 2 2 2 2\n6 0 1 2 3 4 5 -1 clique 1 1 1 1 1 1 1 1 1 1 1 1 1\n6 0 1 2 3 4 5 9 1\n1 1 1 1 1 1 0\n",
+        b"p 6 2 2 9\n2 2 2 2 2 2\n6 0 1 2 3 4 5 -1 clique 1 1 1 1 1 1 1 1 1 1 1 1 1\n6 0 1 2 3 4 5 9 1\n"
+        b"1 1 1 1 1 1 0\n",
     ],
     "uai": [
         b"MARKOV\n3\n2 2 3\n2\n2 0 1\n3 0 1 2\n\n4\n 4.000 2.400\n 1.000 0.000\n\n12\n 2.2500 3.2500 3.7500\n"
@@ -43,11 +44,12 @@ SEEDS = {
         b"probability ( b | a ) { table 0.1, 0.2, 0.9, 0.8; } /* end */\n",
     ],
     "cfn": [
-        b'{\n problem: { name: "m", mustbe: ">-5.0"},\n variables: { "v1": ["a", "b"], v2: 2 },\n# comment\n functions: {\n'
-        b' "c0": {scope: [], costs: [-6.0]},\n "c1": {scope: ["v1"], costs: [1.0, 0.5]},\n'
-        b' "c12": {scope: ["v1", "v2"], defaultcost: 1.5, costs: ["b" 0 -2.0, 0 1 5.5]},\n c3: {scope: [v1] costs: c1} }\n}\n',
-        b"{ problem: {name: S, mustbe: <12.000 }\n variables: {v1: [a b c] v2: [a b c] v3: [a b c] v4: 3}\n functions: {\n"
-        b" s: { scope: [v1 v2 v3 v4] type : salldiff params : { metric: var cost: 0.7 } }\n"
+        b'{\n problem: { name: "m", mustbe: ">-5.0"},\n variables: { "v1": ["a", "b"], v2: 2 },\n# comment\n'
+        b' functions: {\n "c0": {scope: [], costs: [-6.0]},\n "c1": {scope: ["v1"], costs: [1.0, 0.5]},\n'
+        b' "c12": {scope: ["v1", "v2"], defaultcost: 1.5, costs: ["b" 0 -2.0, 0 1 5.5]},\n'
+        b" c3: {scope: [v1] costs: c1} }\n}\n",
+        b"{ problem: {name: S, mustbe: <12.000 }\n variables: {v1: [a b c] v2: [a b c] v3: [a b c] v4: 3}\n"
+        b" functions: {\n s: { scope: [v1 v2 v3 v4] type : salldiff params : { metric: var cost: 0.7 } }\n"
         b" g: { scope: [v1 v2] type: sgcc params: {metric: wdec cost: 0.5 bounds: [[0 1 2 0.2 0.2] [1 0 1 0.2 0.1]]}}\n"
         b" r: { scope: [v1 v2 v4] type: wregular params: {nb_states: 2 starts: [[0 0.0]] ends: [[1 -1.0]]\n"
         b" transitions: [[0 0 1 0.5][0 1 1 0.0][1 2 1 1.0][1 1 1 -1.0]]}}\n"

@@ -113,8 +113,9 @@ class _Reader:
             self.tokens.expect(b"{")
             values = {}
             for label in self._names(b"}", "a value"):
-                if values.setdefault(label, len(values)) != len(values) - 1:
+                if label in values:
                     self.tokens.fail(f"variable {name!r}: value {label!r} stands twice")
+                values[label] = len(values)
             if not values or size != str(len(values)):
                 self.tokens.fail(f"variable {name!r}: {size} values are declared, {len(values)} are named")
             self.tokens.expect(b";")

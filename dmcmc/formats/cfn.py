@@ -143,8 +143,9 @@ class _Reader:
             names: dict[str, int] = {}
             while not self._closed():
                 label = tokens.word("a value", _PUNCTUATION)
-                if names.setdefault(label, len(names)) != len(names) - 1:
+                if label in names:
                     tokens.fail(f"variable {name!r}: value {label!r} stands twice")
+                names[label] = len(names)
             if not names:
                 tokens.fail(f"variable {name!r}: has no values")
             self.values.append(_Values(len(names), names))
