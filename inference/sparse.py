@@ -143,7 +143,10 @@ def tabulate(
     cells = prod(int(size) for size in shape)
     if cells <= max(_SMALL, _EXPANSION * listed.size) and len(shape) <= _MOST_AXES:
         table = np.full(tuple(shape), together[-1], dtype=together.dtype)
-        table[tuple(rows.T)] = together[:-1]
+        if shape:
+            table[tuple(rows.T)] = together[:-1]
+        elif listed.size:
+            table[()] = together[-2]
         return Factor.of(scope, table, sense, name)
     utilities = normalise(together, sense, what)
     last, at = _distinct(rows)

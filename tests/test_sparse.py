@@ -157,6 +157,11 @@ def test_of_equal_tuples_the_last_counts():
         assert isinstance(factor, SparseFactor) == (size == 5000)
 
 
+def test_a_constant_may_be_listed_too():
+    assert tabulate((), (), np.zeros((0, 0)), [], 5).entry(()) == 5
+    assert tabulate((), (), np.zeros((2, 0)), [3, 4], 5).entry(()) == 4
+
+
 def test_big_integers_stay_exact():
     factor = tabulate((0,), (5000,), [[1], [2]], np.array([2**61 + 1, SMALLEST]), 0, sense="min")
     assert factor.entry([1]) == -(2**61) - 1
