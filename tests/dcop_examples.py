@@ -34,7 +34,7 @@ FRODO_MEETINGS = """\
 </instance>
 """
 
-# Relations of every semantics, a predicate and a function, no agents; the best assignment is x=2, y=3, z=3 with -7.
+# Relations of every semantics, a predicate and a function, no agents.
 FRODO_MIXED = """\
 <instance>
 <presentation name="mixed" maximize="true" format="XCSP 2.1_FRODO"/>
