@@ -1,9 +1,10 @@
 """Read large files and compare with toulbar2's reader, both in fresh processes of the same run.
 
-    python benchmarks/reading.py [--megabytes 100] [--repeat 3] [--folder FOLDER]
+    python benchmarks/reading.py [--megabytes 100] [--domain 10] [--repeat 3] [--folder FOLDER]
 
 A .wcsp and a .uai file of random tables over two and three variables are written to a folder (a temporary one by
-default), then read by dmcmc and by pytoulbar2 in turn. Time is that of the reading alone, best of the repeats.
+default), then read by dmcmc and by pytoulbar2 in turn. Time is that of the reading alone, best of the repeats. With
+domains of 2 values a file of the same size has many more, smaller tables.
 """
 
 import argparse
@@ -34,9 +35,9 @@ os._exit(0)
 """
 
 
-def write_wcsp(path: Path, megabytes: float, rng: np.random.Generator) -> None:
-    """Write tables of 10 x 10 and 8 x 8 x 8 costs over 2,000 variables."""
-    n, size = 2000, 10
+def write_wcsp(path: Path, megabytes: float, size: int, rng: np.random.Generator) -> None:
+    """Write tables over pairs and triples of 2,000 variables."""
+    n = 2000
     blocks = list(_wcsp_blocks(megabytes, n, size, rng))
     with open(path, "w") as stream:
         print("random", n, size, len(blocks), 10**9, file=stream)
@@ -57,9 +58,9 @@ def _wcsp_blocks(megabytes: float, n: int, size: int, rng: np.random.Generator):
         yield block
 
 
-def write_uai(path: Path, megabytes: float, rng: np.random.Generator) -> None:
-    """Write tables of 10 x 10 and 10 x 10 x 10 potentials over 2,000 variables, 6 to 17 digits each."""
-    n, size = 2000, 10
+def write_uai(path: Path, megabytes: float, size: int, rng: np.random.Generator) -> None:
+    """Write tables of potentials with 6 or 17 digits over pairs and triples of 2,000 variables."""
+    n = 2000
     scopes, tables, left = [], [], megabytes * 1e6
     while left > 0:
         arity = int(rng.choice([2, 3]))
@@ -84,6 +85,7 @@ def main() -> None:
     """Print a line a file: the size, both times and their ratio."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("--domain", type=int, default=10, help="values of a variable")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--folder", type=Path)
     arguments = parser.parse_args()
@@ -93,7 +95,7 @@ def main() -> None:
         for name, write in (("large.wcsp", write_wcsp), ("large.uai", write_uai)):
             path = folder / name
             if not path.exists():
-                write(path, arguments.megabytes, np.random.default_rng(0))
+                write(path, arguments.megabytes, arguments.domain, np.random.default_rng(0))
             pairs = [(seconds(OURS, path), seconds(THEIRS, path)) for _ in range(arguments.repeat)]
             ours, theirs = (min(pair[i][0] for pair in pairs) for i in (0, 1))
             size, factors = path.stat().st_size / 1e6, pairs[0][0][1]

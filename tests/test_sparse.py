@@ -1,5 +1,6 @@
 """Sparse factors and automata: the same utilities as the table they stand for, expanded, evaluated and as chains."""
 
+import pickle
 from itertools import product, zip_longest
 
 import numpy as np
@@ -41,7 +42,7 @@ def listings(draw):
 
 def sparse(shape, rows, values, default):
     """A sparse factor whatever its size, and the same as a dense one."""
-    padded = (*shape, 2000)  # too many entries for a table
+    padded = (*shape, 3000)  # too many entries for a table
     listed = tabulate(range(len(padded)), padded, [(*r, 0) for r in rows], values, default)
     assert isinstance(listed, SparseFactor)
     keep = listed.tuples[:, :-1]
@@ -193,8 +194,8 @@ def test_solving_never_shows_hidden_variables(first, second, agents, method):
         for f in factors
         for u in [np.where(forbidden(f.utilities), -INFINITY, f.utilities.astype(float))]
     ]
-    problem = problem_of(*factors, agents=agents)
-    config = parse({"problem": {"file": "-"}, "local": {"method": method}})
+    problem = problem_of(*factors, agents=agents if method == "exact" else 1)
+    config = parse({"problem": {"file": "-"}, "local": {"method": method, "runs": 2, "samples": 10}, "device": "cpu"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dmcmc.solve.densify", lambda p, memory: as_chain(p))
         result = solve(problem, config)
@@ -207,3 +208,17 @@ def test_solving_never_shows_hidden_variables(first, second, agents, method):
     elif result.objective is not None:
         assert result.objective <= best + 1e-6
         assert result.objective == problem.evaluate(result.assignment).objective
+
+
+def test_factors_travel_between_processes():
+    listed = tabulate((0,), (5000,), [[1], [0]], [5, -INFINITY], 0, name="f")
+    counted = unroll((0, 1), (2, 2), 0, lambda i, s, x: (s + x, s * x), name="g")
+    for factor in (listed, counted):
+        other = pickle.loads(pickle.dumps(factor))
+        assert (type(other), other.scope, other.shape, other.name) == (
+            type(factor), factor.scope, factor.shape, factor.name
+        )  # fmt: skip
+        first = [0] * len(factor.scope)
+        assert other.entry(first) == factor.entry(first)
+        assert repr(other) == repr(factor)
+        assert factor.renamed([3, 4][: len(first)], "h").entry(first) == factor.entry(first)
