@@ -109,9 +109,9 @@ def _integers(text, begin, numbers, noted):
 def _divided(mantissa, power):
     """Return mantissa / power, and whether it surely is correctly rounded, for whole numbers up to 2^60 and 10^22.
 
-    The quotient of the rounded mantissa is corrected by what is left over, which is computed exactly (Dekker's product).
-    The sum of both is right to 2^-40 of its last place, so it rounds as the true quotient does unless that lies so close
-    to the middle between two numbers.
+    The quotient of the rounded mantissa is corrected by what is left over, computed exactly (Dekker's product). The sum
+    of both is right to 2^-40 of its last place, so it rounds as the true quotient does, unless that lies as close to
+    the middle between two numbers.
     """
     high = np.float64(mantissa)
     low = np.float64(mantissa - np.int64(high))
