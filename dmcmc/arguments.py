@@ -115,7 +115,11 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     convert.add_argument("output", metavar="OUT", help="the file to write; its name says the format")
     convert.add_argument("--to", metavar="FORMAT", help="the format to write")
     convert.add_argument(
-        "--drop", metavar="WHAT", action="append", default=[], help="lose agents, labels, names or sense (repeatable)"
+        "--drop",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="lose agents, digits, labels, names or sense (repeatable)",
     )
     _add_file_options(convert)
 

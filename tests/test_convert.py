@@ -86,7 +86,7 @@ def test_a_distribution_may_be_given(folder):
         (["nowhere.wcsp", "p.xml"], "nowhere.wcsp: no such file"),
         (["p.wcsp", "no/p.xml"], "no/p.xml: cannot be written"),
         (["p.wcsp", "p.xml", "--to=foo"], "format 'foo' is not known"),
-        (["p.wcsp", "p.xml", "--drop=costs"], "--drop costs: expected one of agents, labels, names, sense"),
+        (["p.wcsp", "p.xml", "--drop=costs"], "--drop costs: expected one of agents, digits, labels, names, sense"),
         (["p.wcsp", "p.xml", "--agents=7"], "--agents: expected 1 to 6 (the number of variables), got 7"),
         (["p.wcsp", "p.xml", "--agents=x"], "--agents: expected a whole number, got 'x'"),
         (["p.wcsp", "p.xml", "--partition=tree"], "--partition: problem.agents says how many; it is missing"),

@@ -15,6 +15,7 @@ Cost = int | float | None
 
 DROPPABLE = {
     "agents": "owners of variables: one agent owns all",
+    "digits": "decimals after the sixth",
     "labels": "value labels: values are numbered",
     "names": "names of variables: x0, x1, ...",
     "sense": "whether the objective is minimised or maximised: its sign may turn",
@@ -131,9 +132,21 @@ def without(problem: Problem, what: Collection[str], sense: str | None = None) -
         problem = replace(problem, labels=())
     if "names" in what:
         problem = replace(problem, variables=_numbered(problem.n_variables))
+    if "digits" in what:
+        problem = replace(problem, factors=tuple(map(_rounded, problem.factors)))
     if "sense" in what and sense is not None:
         problem = replace(problem, sense=sense)
     return problem
+
+
+def _rounded(factor: Factor) -> Factor:
+    """Return a factor with at most six decimals."""
+    if isinstance(factor, SparseFactor):
+        utilities = Factor.of((0,), np.round(factor.utilities, 6)).table
+        return SparseFactor(factor.scope, factor.shape, factor.tuples, utilities, factor.name)
+    if factor.table.dtype.kind != "f":
+        return factor
+    return Factor.of(factor.scope, np.round(factor.table, 6), name=factor.name)
 
 
 def _numbered(count: int) -> tuple[str, ...]:

@@ -115,9 +115,8 @@ def _scale(problem: Problem, functions: list[tuple[str, Listing]]) -> _Scale:
             shift -= min([Decimal(0), *costs])
             decimals = max([decimals, *(-int(c.normalize().as_tuple().exponent) for c in costs)])
         if (reach + shift + 1) * 10**decimals >= _MOST:
-            raise ProblemError(
-                f"the costs need {decimals} decimals and add up to {reach + shift:.3g}: more than 62 bits"
-            )
+            what = f"the costs need {decimals} decimals and add up to {reach + shift:.3g}: more than 62 bits"
+            raise ProblemError(f"{what}; --drop digits rounds them to six decimals")
         bound, hard = reach + 1, reach + shift + 1
         if problem.sense == "max":
             bound, hard = -bound, -hard
