@@ -52,7 +52,7 @@ def test_any_problem_is_written_whole_or_refused(format, problem, drop):
     except DmcmcError as error:
         assert "\n" not in str(error)
         return
-    assert_same(problem, formats.parse(text.encode(), format), exact=format != "uai")
+    assert_same(problem, formats.parse(text.encode(), format), exact=format not in ("uai", "cfn"))
 
 
 @pytest.mark.parametrize("sense", ["min", "max"])
@@ -82,6 +82,13 @@ def shifted(factor):
 def test_agents_without_variables_are_kept(format):
     problem = Problem(("x",), [2], ("a", "b", "c"), [1], (Factor.of((0,), [1, 2]),))
     assert read_back(problem, format).agents == ("a", "b", "c")
+
+
+@pytest.mark.parametrize("labels", [(2**63,), (2**63, 2**63 + 1), (-1, 0, 1), (3, 1), (1, 2.0), (0.1, 1e300)])
+def test_numbers_as_labels_make_the_round_trip(labels):
+    problem = Problem(("x",), [len(labels)], ("a",), [0], (), labels=(labels,))
+    for format in ("xcsp", "pydcop"):
+        assert [repr(x) for x in read_back(problem, format).labels[0]] == [repr(x) for x in labels]
 
 
 @pytest.mark.parametrize("format", ["wcsp", "uai", "cfn"])

@@ -11,6 +11,7 @@ from dmcmc.inference.errors import ProblemError
 from dmcmc.inference.problem import Label, Problem
 
 _TEXT = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")  # what XML can hold
+_MOST_IN_RANGE = 10**18  # larger values are listed
 
 
 def write(problem: Problem) -> Iterator[str]:
@@ -73,10 +74,9 @@ def _values(values: tuple[Label, ...]) -> str:
     for value in values:
         if isinstance(value, bool | str) or not isfinite(value):
             raise ProblemError(f"the label {value!r} is no number; --drop labels numbers the values")
-    if all(type(v) is int for v in values) and list(values) == list(
-        range(int(values[0]), int(values[0]) + len(values))
-    ):
-        return f"{values[0]}..{values[-1]}"
+    whole = [v for v in values if type(v) is int and abs(v) < _MOST_IN_RANGE]
+    if len(whole) == len(values) > 1 and whole == list(range(whole[0], whole[0] + len(whole))):
+        return f"{whole[0]}..{whole[-1]}"
     return " ".join(map(repr, values))
 
 
