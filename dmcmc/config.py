@@ -187,7 +187,7 @@ def read_config(
             if isinstance(problem.get(name), str):
                 problem[name] = os.path.join(os.path.dirname(os.fspath(path)), problem[name])
     for text in overrides:
-        _override(document, text)
+        override(document, text)
     for name, value in (options or {}).items():
         key = tuple(name.split("."))
         document.override(key, value, f"--{key[-1]}")
@@ -263,8 +263,8 @@ def _generator_error(message: str, params: Mapping[str, Any], at: Any) -> str:
     return f"{at(('problem', 'generator'))}: {message}"
 
 
-def _override(document: Document, text: str) -> None:
-    """Apply one ``key.sub=value``."""
+def override(document: Document, text: str) -> None:
+    """Apply one ``key.sub=value``, as ``--set`` has it."""
     dotted, equals, value = text.partition("=")
     key = tuple(part.strip() for part in dotted.split("."))
     if not equals or not all(key):

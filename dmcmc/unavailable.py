@@ -15,7 +15,6 @@ _SETTINGS: tuple[tuple[str, Any, str], ...] = (
 )
 
 _COMMANDS = {
-    "solve": "use 'run' with a configuration file",
     "split": "use 'convert --agents N'",
     "experiment": "use one 'run' an experiment",
     "report": "use 'run --json'",

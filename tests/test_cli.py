@@ -150,7 +150,7 @@ def test_a_bad_command_line_is_one_line(failing: Failing, argv: list[str], expec
     assert expected in failing(*argv)
 
 
-@pytest.mark.parametrize("command", ["solve", "split", "experiment", "report"])
+@pytest.mark.parametrize("command", ["split", "experiment", "report"])
 def test_later_commands_are_refused(failing: Failing, command: str) -> None:
     assert f"'{command}' is not available in this version; " in failing(command, "x")
 

@@ -36,6 +36,8 @@ class Format:
         ``"module:function"``, imported on first use; empty where there is none.
     companion : str
         The option of :func:`load` that names a second file, if the format has one.
+    logarithms : bool
+        Whether utilities are the logarithms of the file's numbers.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Format:
     reader: str
     writer: str = ""
     companion: str = ""
+    logarithms: bool = False
 
 
 FORMATS: tuple[Format, ...] = (
@@ -65,8 +68,9 @@ FORMATS: tuple[Format, ...] = (
         "dmcmc.formats.uai:read",
         "dmcmc.formats.write_uai:write",
         "evidence",
+        logarithms=True,
     ),
-    Format("bif", (".bif",), "BIF: Bayesian networks", sniffing.is_bif, "dmcmc.formats.bif:read"),
+    Format("bif", (".bif",), "BIF: Bayesian networks", sniffing.is_bif, "dmcmc.formats.bif:read", logarithms=True),
     Format(
         "cfn", (".cfn",), "toulbar2's JSON", sniffing.is_cfn, "dmcmc.formats.cfn:read", "dmcmc.formats.write_cfn:write"
     ),
@@ -117,6 +121,16 @@ def load(
     Unavailable
         For what this version does not read.
     """
+    return load_with_format(path, format, evidence, distribution)[1]
+
+
+def load_with_format(
+    path: str | os.PathLike[str],
+    format: str | None = None,
+    evidence: str | os.PathLike[str] | None = None,
+    distribution: str | os.PathLike[str] | None = None,
+) -> tuple[Format, Problem]:
+    """Read a problem file as :func:`load` does; return also what format it has."""
     chosen = named(format) if format is not None else None
     given = {"evidence": evidence, "distribution": distribution}
     companions = {name: Path(file) for name, file in given.items() if file is not None}
@@ -125,11 +139,11 @@ def load(
         if source is not None:
             chosen = chosen or recognise(source)
             if chosen.name != "native":
-                return _read(chosen, source, companions)
+                return chosen, _read(chosen, source, companions)
     for option in companions:
         raise FileError(f"{path}: a native archive takes no {option}")
     problem: Problem = _function(FORMATS[0].reader)(path)
-    return problem
+    return FORMATS[0], problem
 
 
 def parse(data: bytes, format: str | None = None, name: str = "text") -> Problem:
