@@ -19,13 +19,13 @@ import numpy as np
 
 from dmcmc import Problem
 from dmcmc.config import bytes_of
+from dmcmc.formats import load
 from dmcmc.inference.arithmetic import arithmetic_of
 from dmcmc.inference.backends import Backend
 from dmcmc.inference.errors import DmcmcError
 from dmcmc.inference.orders import best_order
 from dmcmc.inference.plan import plan_flat
 from dmcmc.inference.threads import cores
-from dmcmc.wcsp import load
 
 # file: pseudo-tree ms, total ms without it (GpuBE, one H200, int costs)
 GPUBE = {

@@ -3,13 +3,14 @@
 import argparse
 from typing import Any, NoReturn
 
+from dmcmc.file_options import FILE_OPTIONS
 from dmcmc.inference.errors import ConfigError, DmcmcError
 from dmcmc.reading import suggestion
 from dmcmc.unavailable import refuse_arguments
 from dmcmc.version import __version__
 
 _EXITS = "exit status: 0 assignment found, 1 failed, 2 bad input or not available, 3 proven infeasible"
-_COMMANDS = ("run", "generate", "samplers", "info")
+_COMMANDS = ("run", "solve", "generate", "convert", "graph", "samplers", "info")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -79,17 +80,28 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         epilog=_EXITS,
     )
     run.add_argument("config", metavar="CONFIG.yaml", help="what to solve and how")
-    run.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override a key, e.g. local.runs=20 (repeatable)",
+    _add_run_options(run)
+    _add_file_options(run)
+
+    solve = commands.add_parser(
+        "solve",
+        help="solve a problem file",
+        description="Solve a problem file of any known format, alone or under 'mpirun -n N': exactly where that fits"
+        " the memory, by sampling elsewhere.",
+        epilog="mpe: the best assignment; of a belief network, the most probable explanation of the evidence."
+        " pr: the partition function, the sum over all assignments of exp(utility) or exp(-cost); with --z, an upper"
+        " bound on it. count: how many assignments break no hard constraint. " + _EXITS,
     )
-    run.add_argument("--seed", metavar="N", help="seed of the samplers (the problem's own is problem.seed)")
-    run.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")
-    run.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
-    run.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    solve.add_argument("file", metavar="FILE", help="the problem")
+    solve.add_argument("--task", metavar="TASK", default="mpe", help="mpe (default), pr or count")
+    solve.add_argument(
+        "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or a sampler's name"
+    )
+    solve.add_argument("--z", metavar="N", help="mini-buckets: messages of at most N variables, or auto")
+    solve.add_argument("--timeout", metavar="SECONDS", help="stop then, with the best so far")
+    solve.add_argument("--gap", metavar="GAP", help="stop at a relative gap between bound and objective")
+    _add_run_options(solve)
+    _add_file_options(solve)
 
     commands._parser_class = _FamilyParser
     generate = commands.add_parser(
@@ -104,7 +116,55 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     generate.add_argument("--seed", metavar="N", help="seed of the problem (default 0)")
 
     commands._parser_class = _Parser
+    convert = commands.add_parser(
+        "convert",
+        help="write a problem in another format",
+        description="Write a problem file in another format. What that format cannot say is an error, unless dropped.",
+    )
+    convert.add_argument("input", metavar="IN", help="a problem file, or a configuration")
+    convert.add_argument("output", metavar="OUT", help="the file to write; its name says the format")
+    convert.add_argument("--to", metavar="FORMAT", help="the format to write")
+    convert.add_argument(
+        "--drop",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="lose agents, digits, labels, names or sense (repeatable)",
+    )
+    _add_file_options(convert)
+
+    graph = commands.add_parser(
+        "graph",
+        help="show and draw the graphs of a problem",
+        description="Show a problem's primal graph, agents, pseudo-tree, widths and table sizes.",
+    )
+    graph.add_argument("input", metavar="FILE", help="a problem file, or a configuration")
+    graph.add_argument("--output", metavar="PATH", help="also draw to this file (.svg, .png, .pdf or .dot)")
+    graph.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _add_file_options(graph)
+
     for name, text in (("samplers", "list the local solvers"), ("info", "show versions, cores, memory and devices")):
         listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser, dict(commands.choices)
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how to run and where the result goes."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key of the configuration, e.g. local.runs=20 (repeatable)",
+    )
+    parser.add_argument("--seed", metavar="N", help="seed of the samplers (a generated problem's is problem.seed)")
+    parser.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")
+    parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how a problem file is read."""
+    for name, (metavar, text) in FILE_OPTIONS.items():
+        parser.add_argument(f"--{name}", metavar=metavar, help=text)

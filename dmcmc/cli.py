@@ -1,4 +1,4 @@
-"""The command line: ``dmcmc run``, ``generate``, ``samplers``, ``info``. Only rank 0 prints."""
+"""The command line: ``dmcmc run``, ``solve``, ``convert``, ``graph`` and others. Only rank 0 prints."""
 
 import sys
 from collections.abc import Sequence
@@ -36,4 +36,4 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _answered_alone(argv: Sequence[str]) -> bool:
     """Return whether rank 0 answers a command line without the other ranks."""
-    return "run" not in argv[:1] or "-h" in argv or "--help" in argv
+    return not argv or argv[0] not in ("run", "solve") or "-h" in argv or "--help" in argv

@@ -5,18 +5,24 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dmcmc.config import Config, problem_of, read_config
 from dmcmc.failure import exit_code, report
 from dmcmc.inference.errors import ConfigError, DmcmcError, FileError
 from dmcmc.inference.problem import Problem
-from dmcmc.result import Result, check_writable
+from dmcmc.inputs import check_run, load, options_of
+from dmcmc.result import Output, Result, check_writable
 from dmcmc.terminal import emit
 from dmcmc.yaml_lines import value_of
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
     from dmcmc.mpi.world import World
+
+J = TypeVar("J", bound=tuple[Any, ...])  # a job: what every rank needs, a configuration first
+R = TypeVar("R", bound=Output)
 
 _GRACE = 2.0  # seconds
 _FORWARDING = 0.5  # seconds; less than the grace
@@ -24,31 +30,47 @@ _FORWARDING = 0.5  # seconds; less than the grace
 
 def run(arguments: Namespace) -> int:
     """Solve the problem of a configuration file on all ranks; returns this rank's exit code."""
+    return _on_all_ranks(arguments, _prepare, _solve, _summary)
+
+
+def solve(arguments: Namespace) -> int:
+    """Solve a problem file on all ranks; returns this rank's exit code."""
+    from dmcmc import solve_command
+
+    return _on_all_ranks(arguments, solve_command.prepare, solve_command.work, _solve_summary)
+
+
+def _on_all_ranks(
+    arguments: Namespace,
+    prepare: Callable[[Namespace], J],
+    work: Callable[[J, "World"], R | None],
+    summarise: Callable[[R], "RenderableType"],
+) -> int:
+    """Let rank 0 prepare a job, all ranks do it, and rank 0 deliver what comes out."""
     from dmcmc.mpi.world import connect
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect says it in one line
         world = connect()
-    ready = _prepare_together(world, arguments)
+    ready = _prepare_together(world, arguments, prepare)
     if isinstance(ready, int):
         return ready
-    config, problem = ready
     try:
-        result = _solve(problem, config, world)
+        result = work(ready, world)
     except (Exception, KeyboardInterrupt) as error:
         if world.size == 1:
             raise
         return _abort(world, error)
-    return 0 if result is None else _deliver(result, config, arguments.json)
+    return 0 if result is None else _deliver(result, ready[0], arguments.json, summarise)
 
 
-def _prepare_together(world: "World", arguments: Namespace) -> tuple[Config, Problem] | int:
-    """Let rank 0 read the configuration and the problem, and give both, or the exit code of its failure, to all."""
-    ready: tuple[Config, Problem] | int = 0
+def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[Namespace], J]) -> J | int:
+    """Let rank 0 read configuration and problem, and give the job, or the exit code of its failure, to all."""
+    ready: J | int = 0
     failure: BaseException | None = None
     if world.rank == 0:
         try:
-            ready = _prepare(arguments)
+            ready = prepare(arguments)
         except (Exception, KeyboardInterrupt) as error:
             ready, failure = exit_code(error), error
     try:
@@ -65,23 +87,17 @@ def _prepare(arguments: Namespace) -> tuple[Config, Problem]:
     }
     if arguments.seed is not None:
         options["seed"] = value_of(arguments.seed, "--seed")
+    options |= options_of(arguments)
     config, document = read_config(arguments.config, arguments.set, options)
-    if config.output is not None:
-        try:
-            check_writable(config.output)
-        except FileError as error:
-            raise FileError(f"{document.at(('output',))}: {error}") from error
-    if config.device == "cuda":
-        from dmcmc.inference.device import resolve_device
-
-        resolve_device(config.device)
+    check_run(config, document)
     return config, problem_of(config, document)
 
 
-def _solve(problem: Problem, config: Config, world: "World") -> Result | None:
+def _solve(job: tuple[Config, Problem], world: "World") -> Result | None:
     from dmcmc.progress import progress_for
     from dmcmc.solve import solve
 
+    config, problem = job
     with progress_for(world.rank) as progress:
         return solve(problem, config, world, progress)
 
@@ -99,7 +115,19 @@ def _abort(world: "World", error: BaseException) -> int:
     return exit_code(error)
 
 
-def _deliver(result: Result, config: Config, as_json: bool) -> int:
+def _summary(result: Result) -> "RenderableType":
+    from dmcmc.summary import summary
+
+    return summary(result)
+
+
+def _solve_summary(result: Output) -> "RenderableType":
+    from dmcmc.solve_summary import summary
+
+    return summary(result)
+
+
+def _deliver(result: R, config: Config, as_json: bool, summarise: Callable[[R], "RenderableType"]) -> int:
     """Write the file, then print; a result that cannot be written is printed all the same, and is a failure."""
     code = result.exit_code
     if config.output is not None:
@@ -111,9 +139,7 @@ def _deliver(result: Result, config: Config, as_json: bool) -> int:
     if as_json:
         emit(result.to_json())
     else:
-        from dmcmc.summary import summary
-
-        emit(summary(result))
+        emit(summarise(result))
     return code
 
 
@@ -169,6 +195,34 @@ def _count(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def convert(arguments: Namespace) -> int:
+    """Write a problem in another format and say what it is."""
+    from dmcmc.convert import write
+
+    check_writable(arguments.output)
+    problem, _ = load(arguments.input, arguments)
+    written = write(problem, arguments.output, arguments.to, arguments.drop)
+    emit(f"{arguments.output}: {_description(written)}")
+    return 0
+
+
+def graph(arguments: Namespace) -> int:
+    """Show and draw a problem's graphs."""
+    from dmcmc.graph import facts_of
+    from dmcmc.graph_summary import summary
+
+    if arguments.output is not None:
+        check_writable(arguments.output)
+    problem, config = load(arguments.input, arguments)
+    facts = facts_of(problem, config.budget.memory)
+    if arguments.output is not None:
+        from dmcmc.drawing import draw
+
+        draw(problem, facts, arguments.output)
+    emit(json.dumps(facts.plain(), indent=2) if arguments.json else summary(facts))
+    return 0
+
+
 def samplers(arguments: Namespace) -> int:
     """List the local solvers."""
     from dmcmc.samplers import registry
@@ -202,7 +256,10 @@ def _list(rows: Mapping[str, Any], as_json: bool) -> None:
 
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "run": run,
+    "solve": solve,
     "generate": generate,
+    "convert": convert,
+    "graph": graph,
     "samplers": samplers,
     "info": info,
 }

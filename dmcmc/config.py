@@ -3,17 +3,18 @@
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
+from dmcmc.file_options import FILE_OPTIONS
 from dmcmc.inference.errors import ConfigError, DmcmcError
 from dmcmc.inference.problem import Problem
 from dmcmc.reading import struct_of
-from dmcmc.yaml_lines import Document, read, show, value_of
+from dmcmc.yaml_lines import Document, Key, read, show, value_of
 
 _MOST = 2**31 - 1
 _UNITS = {"": 1, "B": 1} | {
@@ -156,7 +157,9 @@ class Budget(Section, frozen=True):
 class Config(Section, frozen=True):
     """A run. ``problem`` is ``{file: PATH}``, or ``{generator: NAME, ...}`` with the generator's parameters.
 
-    A file is native (:mod:`dmcmc.native`) unless its name ends as :data:`dmcmc.wcsp.SUFFIXES` say.
+    Beside a file, ``format`` may say what :data:`dmcmc.formats.FORMATS` calls it, ``evidence`` where a UAI network's
+    observations are, ``distribution`` where a pyDCOP problem's owners are; ``agents`` (a number) and ``partition`` (one
+    of :data:`dmcmc.partition.METHODS`) give the variables to new agents.
     """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
@@ -188,7 +191,7 @@ def read_config(
     overrides
         ``"key.sub=value"`` each, the value in YAML; sections are created where needed.
     options
-        Top-level keys set by options of their own; errors name ``--key``.
+        Keys (``output``, ``problem.agents``) set by options of their own; errors name ``--key``.
 
     Raises
     ------
@@ -199,13 +202,16 @@ def read_config(
     """
     document = read(os.fspath(path))
     problem = document.data.get("problem")
-    if isinstance(problem, dict) and isinstance(problem.get("file"), str):
-        problem["file"] = os.path.join(os.path.dirname(os.fspath(path)), problem["file"])
+    if isinstance(problem, dict):
+        for name in ("file", "evidence"):
+            if isinstance(problem.get(name), str):
+                problem[name] = os.path.join(os.path.dirname(os.fspath(path)), problem[name])
     for text in overrides:
-        _override(document, text)
+        override(document, text)
     for name, value in (options or {}).items():
-        document.override((name,), value, f"--{name}")
-    return _config(document), document
+        key = tuple(name.split("."))
+        document.override(key, value, f"--{key[-1]}")
+    return config_of(document), document
 
 
 def parse(data: Mapping[str, Any]) -> Config:
@@ -214,7 +220,7 @@ def parse(data: Mapping[str, Any]) -> Config:
     >>> parse({"problem": {"file": "a.npz"}, "local": {"runs": 2}}).local.runs
     2
     """
-    return _config(Document("", dict(data)))
+    return config_of(Document("", dict(data)))
 
 
 def problem_of(config: Config, document: Document | None = None) -> Problem:
@@ -234,13 +240,15 @@ def problem_of(config: Config, document: Document | None = None) -> Problem:
     """
     at = (document or Document("")).at
     if "file" in config.problem:
-        from dmcmc import native, wcsp
+        from dmcmc import formats
 
-        path = config.problem["file"]
         try:
-            return wcsp.load(path) if wcsp.is_wcsp(path) else native.load(path)
+            names = ("format", "evidence", "distribution")
+            options = {name: str(config.problem[name]) for name in names if name in config.problem}
+            problem = formats.load(config.problem["file"], **options)
         except DmcmcError as error:
             raise type(error)(f"{at(('problem', 'file'))}: {error}") from error
+        return divided(problem, config.problem, at)
     from dmcmc.generators import registry
 
     params = {"seed": 0} | config.problem
@@ -249,6 +257,19 @@ def problem_of(config: Config, document: Document | None = None) -> Problem:
         return registry.generate(family, params)
     except DmcmcError as error:
         raise type(error)(_generator_error(str(error), params, at)) from error
+
+
+def divided(problem: Problem, section: Mapping[str, Any], at: Callable[[Key], str]) -> Problem:
+    """Return the problem with its variables given to ``problem.agents`` agents, if that is asked for."""
+    if "agents" not in section:
+        return problem
+    from dmcmc.partition import partition
+
+    try:
+        return partition(problem, section["agents"], section.get("partition", "tree"))
+    except ConfigError as error:
+        name, _, message = str(error).partition(":")
+        raise ConfigError(f"{at(('problem', name))}:{message}") from None
 
 
 def _generator_error(message: str, params: Mapping[str, Any], at: Any) -> str:
@@ -262,8 +283,8 @@ def _generator_error(message: str, params: Mapping[str, Any], at: Any) -> str:
     return f"{at(('problem', 'generator'))}: {message}"
 
 
-def _override(document: Document, text: str) -> None:
-    """Apply one ``key.sub=value``."""
+def override(document: Document, text: str) -> None:
+    """Apply one ``key.sub=value``, as ``--set`` has it."""
     dotted, equals, value = text.partition("=")
     key = tuple(part.strip() for part in dotted.split("."))
     if not equals or not all(key):
@@ -272,7 +293,7 @@ def _override(document: Document, text: str) -> None:
     document.override(key, value_of(value, place), place)
 
 
-def _config(document: Document) -> Config:
+def config_of(document: Document) -> Config:
     """Build a configuration and check what one field alone does not show."""
     config = struct_of(Config, document.data, document.at)
     _check_problem(config.problem, document)
@@ -291,8 +312,14 @@ def _check_problem(problem: Mapping[str, Any], document: Document) -> None:
         what = "a file path" if given == ["file"] else "the name of a generator"
         raise ConfigError(f"{place}: expected {what}, got {show(problem[given[0]])}")
     if given == ["file"]:
-        for name in problem.keys() - {"file"}:
-            raise ConfigError(f"{document.at(('problem', name))}: unknown key; a problem file takes no parameters")
+        for name in problem.keys() - {"file", *FILE_OPTIONS}:
+            known = ", ".join(FILE_OPTIONS)
+            raise ConfigError(f"{document.at(('problem', name))}: unknown key; beside a problem file: {known}")
+        agents = problem.get("agents", 1)
+        if isinstance(agents, bool) or not isinstance(agents, int):
+            raise ConfigError(f"{document.at(('problem', 'agents'))}: expected a whole number, got {show(agents)}")
+        if "partition" in problem and "agents" not in problem:
+            raise ConfigError(f"{document.at(('problem', 'partition'))}: problem.agents says how many; it is missing")
     for name, value in problem.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")

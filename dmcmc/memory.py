@@ -5,13 +5,13 @@ import os
 MOST_BYTES = 2**34  # 16 GiB
 
 
-def memory_limit() -> int:
-    """Return the bytes that one problem may take: 16 GiB, or the machine's memory where that is less."""
+def memory_limit(share: float = 1.0) -> int:
+    """Return the bytes that one problem may take: 16 GiB, or a share of the machine's memory where that is less."""
     try:
         physical = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):
         return MOST_BYTES
-    return min(MOST_BYTES, physical) if physical > 0 else MOST_BYTES
+    return min(MOST_BYTES, int(share * physical)) if physical > 0 else MOST_BYTES
 
 
 def readable(count: int) -> str:

@@ -7,8 +7,11 @@
 ``owner``           int64 (n,), agent of each variable
 ``scope_start``     int64 (m + 1,), factor f has the scope ``scopes[scope_start[f]:scope_start[f + 1]]``
 ``scopes``          int64, variable indices
-``kind``            uint8 (m,), where the table is: 0 ``tables_int32``, 1 ``tables_int64``, 2 ``tables_float64``
+``kind``            uint8 (m,), where the table is: 0 ``tables_int32``, 1 ``tables_int64``, 2 ``tables_float64``;
+                    3 to 5 likewise for a sparse factor: the utilities of its tuples, and last the default
 ``tables_*``        utilities (costs are stored negated), one table after another in factor order, C order
+``listed``          int64, how many tuples each sparse factor lists (where there are any, and the version is 2)
+``tuples``          int32, their value indices, one factor after another, C order
 ==================  ========================================================================================
 
 Equal problems give equal bytes (with one zlib). :func:`load` also reads the simpler layout of binary benchmark
@@ -24,23 +27,25 @@ import zipfile
 from collections.abc import Iterable
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, Literal, cast
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.archive import BROKEN, Archive
 from dmcmc.inference.errors import FileError, ProblemError
 from dmcmc.inference.problem import Factor, Label, Problem
+from dmcmc.inference.sparse import SparseFactor
 from dmcmc.inference.tables import Array, normalise
 
 _KINDS = ("int32", "int64", "float64")
-_MOST_AXES = 64
+_MOST_AXES = 64  # of a dense table
 
 
 class _Text(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: Literal["dmcmc problem"]
-    version: Literal[1]
+    version: Literal[1, 2]
     sense: Literal["max", "min"]
     name: str
     variables: tuple[str, ...]
@@ -78,7 +83,9 @@ def save(problem: Problem, path: str | os.PathLike[str]) -> None:
 
 def _text(problem: Problem) -> bytes:
     """Return names and labels as ASCII JSON, which keeps int and float apart."""
-    text: dict[str, object] = {"format": "dmcmc problem", "version": 1, "sense": problem.sense, "name": problem.name}
+    version = 2 if any(isinstance(factor, SparseFactor) for factor in problem.factors) else 1
+    text: dict[str, object] = {"format": "dmcmc problem", "version": version}
+    text |= {"sense": problem.sense, "name": problem.name}
     text |= {"variables": problem.variables, "agents": problem.agents}
     if any(labels is not None for labels in problem.labels):
         text["labels"] = problem.labels
@@ -89,6 +96,8 @@ def _text(problem: Problem) -> bytes:
 
 def _write(problem: Problem, text: bytes, stream: IO[bytes]) -> None:
     factors = problem.factors
+    sparse = [f for f in factors if isinstance(f, SparseFactor)]
+    tables = [f.utilities if isinstance(f, SparseFactor) else f.table for f in factors]
     arities = np.array([0] + [len(f.scope) for f in factors], dtype=np.int64)
     flat: dict[str, Array] = {
         "text": np.frombuffer(text, dtype=np.uint8),
@@ -96,14 +105,21 @@ def _write(problem: Problem, text: bytes, stream: IO[bytes]) -> None:
         "owner": problem.owner,
         "scope_start": np.cumsum(arities),
         "scopes": np.array([v for f in factors for v in f.scope], dtype=np.int64),
-        "kind": np.array([_KINDS.index(f.table.dtype.name) for f in factors], dtype=np.uint8),
+        "kind": np.array([_kind(f, t) for f, t in zip(factors, tables, strict=True)], dtype=np.uint8),
     }
+    if sparse:
+        flat["listed"] = np.array([len(f.tuples) for f in sparse], dtype=np.int64)
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
         for name, array in flat.items():
             _write_array(file, name, array.dtype, [array])
         for kind in _KINDS:
-            tables = [f.table for f in factors if f.table.dtype.name == kind]
-            _write_array(file, f"tables_{kind}", np.dtype(kind), tables)
+            _write_array(file, f"tables_{kind}", np.dtype(kind), [t for t in tables if t.dtype.name == kind])
+        if sparse:
+            _write_array(file, "tuples", np.dtype(np.int32), [f.tuples for f in sparse])
+
+
+def _kind(factor: Factor, table: Array) -> int:
+    return _KINDS.index(table.dtype.name) + len(_KINDS) * isinstance(factor, SparseFactor)
 
 
 def _write_array(file: zipfile.ZipFile, name: str, dtype: np.dtype[np.generic], parts: Iterable[Array]) -> None:
@@ -166,19 +182,32 @@ def _load_native(archive: Archive) -> Problem:
         raise archive.fail("domains", f"has the size {domains.min()}; each is at least 1")
     if len(start) != m + 1 or start[0] != 0 or start[-1] != len(scopes) or (np.diff(start) < 0).any():
         raise archive.fail("scope_start", f"must rise from 0 to {len(scopes)} in {m + 1} entries, one more than 'kind'")
-    if np.diff(start).max(initial=0) > _MOST_AXES:
-        raise archive.fail("scope_start", f"has a factor of {np.diff(start).max()} variables; at most {_MOST_AXES}")
+    widest = np.diff(start)[kind < len(_KINDS)].max(initial=0)
+    if widest > _MOST_AXES:
+        raise archive.fail("scope_start", f"has a factor of {widest} variables; at most {_MOST_AXES}")
     if len(scopes) and (scopes.min() < 0 or scopes.max() >= n):
         raise archive.fail("scopes", f"must hold variables 0..{n - 1}, not {scopes.min()}..{scopes.max()}")
-    if kind.max(initial=0) >= len(_KINDS):
-        raise archive.fail("kind", f"must hold 0..{len(_KINDS) - 1}, not {kind.max()}")
+    most = len(_KINDS) * text.version
+    if kind.max(initial=0) >= most:
+        raise archive.fail("kind", f"must hold 0..{most - 1}, not {kind.max()}")
     names = ("",) * m if text.factors is None else text.factors
     if len(names) != m:
         raise archive.fail("text", f"names {len(names)} factors of {m}")
     sizes, ends, variables = domains.tolist(), start.tolist(), scopes.tolist()
     scope = [tuple(variables[ends[f] : ends[f + 1]]) for f in range(m)]
-    tables = _tables(archive, [tuple(sizes[v] for v in s) for s in scope], kind.tolist())
-    factors = tuple(map(Factor, scope, tables, names))
+    shapes = [tuple(sizes[v] for v in s) for s in scope]
+    sparse = np.flatnonzero(kind >= len(_KINDS)).tolist()
+    listed = dict(zip(sparse, _listed(archive, len(sparse)), strict=True))
+    stored = [(listed[f] + 1,) if f in listed else shape for f, shape in enumerate(shapes)]
+    tables = _tables(archive, stored, (kind % len(_KINDS)).tolist())
+    rows = _rows(archive, [(count, shapes[f]) for f, count in listed.items()])
+    tuples = dict(zip(sparse, rows, strict=True))
+    factors = tuple(
+        SparseFactor(scope[f], shapes[f], tuples[f], tables[f], names[f])
+        if f in tuples
+        else Factor(scope[f], tables[f], names[f])
+        for f in range(m)
+    )
     return Problem(text.variables, domains, text.agents, owner, factors, text.labels, text.sense, text.name)
 
 
@@ -187,6 +216,36 @@ def _read_text(archive: Archive) -> _Text:
         return msgspec.convert(json.loads(archive.array("text", "|u1").tobytes()), _Text)
     except (ValueError, RecursionError) as error:  # a ValidationError is a ValueError
         raise archive.fail("text", f"is not the header of a problem file: {error}") from None
+
+
+def _listed(archive: Archive, count: int) -> list[int]:
+    """Return how many tuples each sparse factor lists."""
+    if not count:
+        return []
+    listed = archive.array("listed", "<i8")
+    if len(listed) != count or listed.min() < 0:
+        raise archive.fail("listed", f"must hold {count} whole numbers, one a sparse factor")
+    return cast(list[int], listed.tolist())
+
+
+def _rows(archive: Archive, sizes: list[tuple[int, tuple[int, ...]]]) -> list[NDArray[np.int32]]:
+    """Return the tuples of each sparse factor: distinct, in order, inside the domains."""
+    if not sizes:
+        return []
+    flat, used, found = archive.array("tuples", "<i4"), 0, []
+    needed = sum(count * len(shape) for count, shape in sizes)
+    if flat.size != needed:
+        raise archive.fail("tuples", f"has {flat.size} entries; the scopes need {needed}")
+    for count, shape in sizes:
+        rows = flat[used : used + count * len(shape)].reshape(count, len(shape))
+        used += rows.size
+        if ((rows < 0) | (rows >= np.array(shape, dtype=np.int64))).any():
+            raise archive.fail("tuples", "has a value outside its domain")
+        order = np.lexsort(rows.T[::-1]) if shape else np.arange(count)
+        if (order != np.arange(count)).any() or (count > 1 and not (rows[1:] != rows[:-1]).any(axis=1).all()):
+            raise archive.fail("tuples", "must be in lexicographic order, each only once")
+        found.append(rows)
+    return found
 
 
 def _tables(archive: Archive, shapes: list[tuple[int, ...]], kinds: list[int]) -> list[Array]:

@@ -30,6 +30,7 @@ def judge(
     roots: Sequence[Number] | None,
     arithmetic: Arithmetic,
     constants: Sequence[Factor],
+    addends: int | None = None,
 ) -> Outcome:
     """Evaluate an assignment and hold it against the roots' proven UTIL values.
 
@@ -41,6 +42,8 @@ def judge(
         Encoded upper bounds of the components of the agents' graph, or None where nothing is proven.
     constants
         Factors without variables: they count once, here.
+    addends
+        Tables that the roots' values sum over; None for one a factor.
     """
     evaluation = problem.evaluate(values)
     if any(f.table == forbidden_value(f.table.dtype) for f in constants):
@@ -52,7 +55,7 @@ def judge(
         if any(arithmetic.is_lowest(root) for root in roots):
             return Outcome("infeasible", None, None, None, None)
         utility = sum(roots) + sum(f.table.item() for f in constants)
-        bound = problem.to_own_sense(arithmetic.outward(utility, len(problem.factors)))
+        bound = problem.to_own_sense(arithmetic.outward(utility, addends or len(problem.factors)))
     gap = gap_of(objective, bound)
     if not feasible:
         return Outcome("unsatisfied", None, bound, None, evaluation.violation)

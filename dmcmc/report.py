@@ -31,13 +31,13 @@ def metrics_of(
     extra: Sequence[Sent],
 ) -> AgentMetrics:
     """Return what one agent did."""
-    local = task.division.locals[agent]
+    local, own = task.division.locals[agent], range(task.original.n_variables)
     return AgentMetrics(
         name=task.problem.agents[agent],
         method=table.method,
         exact=table.exact,
-        variables=len(local.interface) + len(local.hidden),
-        interface=len(local.interface),
+        variables=sum(v in own for v in (*local.interface, *local.hidden)),
+        interface=sum(v in own for v in local.interface),
         rank=rank,
         rows=local.rows,
         cells=table.cells,
@@ -78,7 +78,7 @@ def result_of(
     task: Task, standing: Standing, shares: Sequence[Share], ranks: int, seconds: float, cycles: int
 ) -> Result:
     """Put the ranks' parts together."""
-    problem, outcome = task.problem, standing.outcome
+    problem, outcome = task.original, standing.outcome
     assert outcome is not None and standing.values is not None
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
@@ -96,7 +96,7 @@ def result_of(
         bound=outcome.bound,
         gap=outcome.gap,
         violation=outcome.violation,
-        assignment=None if outcome.status == "infeasible" else problem.assignment(standing.values),
+        assignment=None if outcome.status == "infeasible" else problem.assignment(standing.values[: problem.n_variables]),
         sense="max" if problem.sense == "max" else "min",
         time=seconds,
         simulated_time=max(share.clock for share in shares),

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import stat
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -79,7 +80,46 @@ class GuaranteeReport(msgspec.Struct, frozen=True):
     note: str = "the paper's claim (Theorem 1) under its assumptions on the samples; not a proof"
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True):
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command may print and write as JSON."""
+
+    def to_json(self) -> str:
+        """Return everything as JSON: numbers are finite or null, integers exact whatever their size."""
+        limit = sys.get_int_max_str_digits()
+        sys.set_int_max_str_digits(0)
+        try:
+            return json.dumps(_plain(self), indent=2, allow_nan=False)
+        finally:
+            sys.set_int_max_str_digits(limit)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the JSON to a file, all of it or nothing; folders are created.
+
+        Raises
+        ------
+        FileError
+            If that is not possible; names the path.
+        """
+        check_writable(path)
+        target = Path(os.path.realpath(path))
+        part = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                part.write_text(self.to_json() + "\n", encoding="ascii")
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line exits with."""
+        return 0
+
+
+class Result(Output, frozen=True, kw_only=True):
     """The outcome of a run, in the problem's own sense.
 
     Attributes
@@ -129,31 +169,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     trace: tuple[TracePoint, ...] = ()
     guarantee: GuaranteeReport | None = None
     provenance: Mapping[str, Any] = {}
-
-    def to_json(self) -> str:
-        """Return the result as JSON: numbers are finite or null, integers exact whatever their size."""
-        return json.dumps(_plain(self), indent=2, allow_nan=False)
-
-    def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the JSON to a file, all of it or nothing; folders are created.
-
-        Raises
-        ------
-        FileError
-            If that is not possible; names the path.
-        """
-        check_writable(path)
-        target = Path(os.path.realpath(path))
-        part = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                part.write_text(self.to_json() + "\n", encoding="ascii")
-                os.replace(part, target)
-            finally:
-                part.unlink(missing_ok=True)
-        except OSError as error:
-            raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
 
     @property
     def exit_code(self) -> int:

@@ -76,7 +76,7 @@ class Standing:
         """
         task = self.task
         first = self.outcome is None
-        found = task.problem.evaluate(values)
+        found = task.original.evaluate(values[: task.original.n_variables])
         if self._better(found.violation, found.objective):
             self.values = values
             if found.violation == 0:
@@ -89,8 +89,8 @@ class Standing:
                 self._bound = bound
         assert self.values is not None
         self.outcome = judge(
-            task.problem, self.values, None if self._bound is None else [self._bound], task.arithmetic,
-            task.division.constants,
+            task.original, self.values[: task.original.n_variables], None if self._bound is None else [self._bound], task.arithmetic,
+            task.division.constants, len(task.problem.factors),
         )  # fmt: skip
         point = TracePoint(time.perf_counter() - self.start, self.outcome.objective, self.outcome.bound)
         self._history.append((point.objective, point.bound))
@@ -137,7 +137,8 @@ class Standing:
     def _better(self, violation: int, objective: Number) -> bool:
         if self.values is None:
             return True
-        old = self.task.problem.evaluate(self.values)
+        original = self.task.original
+        old = original.evaluate(self.values[: original.n_variables])
         sign = 1 if self.task.problem.sense == "max" else -1
         return (-violation, sign * objective) > (-old.violation, sign * old.objective)
 

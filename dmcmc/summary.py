@@ -1,5 +1,7 @@
 """A result as a table for people."""
 
+from collections.abc import Iterable, Sequence
+
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -18,9 +20,12 @@ _MEANING = {
 }
 
 
-def summary(result: Result) -> RenderableType:
-    """Return what matters of a result: status, objective, bound, gap, cost, and a line an agent (the first 20)."""
-    parts: list[RenderableType] = [_overview(result)]
+def summary(result: Result, details: Sequence[tuple[str, str]] = ()) -> RenderableType:
+    """Return what matters of a result: status, objective, bound, gap, cost, and a line an agent (the first 20).
+
+    ``details`` are more lines after the gap, a name and a value each.
+    """
+    parts: list[RenderableType] = [_overview(result, details)]
     if result.agents:
         parts += [Text(), _agents(result.agents[:_MOST_AGENTS])]
     if len(result.agents) > _MOST_AGENTS:
@@ -28,14 +33,14 @@ def summary(result: Result) -> RenderableType:
     return Group(*parts)
 
 
-def _overview(result: Result) -> Table:
+def _overview(result: Result, details: Sequence[tuple[str, str]]) -> Table:
     goal = {"max": "maximise", "min": "minimise"}[result.sense]
-    table = Table.grid(padding=(0, 2))
     rows = [
         ("status", _MEANING[result.status]),
         ("objective", f"{_number(result.objective)} ({goal})"),
         ("bound", _number(result.bound)),
         ("gap", "-" if result.gap is None else f"{100 * result.gap:.4g} %"),
+        *details,
     ]
     if result.violation:
         rows.append(("violations", str(result.violation)))
@@ -44,6 +49,12 @@ def _overview(result: Result) -> Table:
     if result.guarantee is not None:
         g = result.guarantee
         rows.append(("guarantee", f"top {100 * g.alpha:g} % with probability {g.probability:.4f} ({g.note})"))
+    return overview(rows)
+
+
+def overview(rows: Iterable[tuple[str, str]]) -> Table:
+    """Return names and values in two columns."""
+    table = Table.grid(padding=(0, 2))
     for name, value in rows:
         table.add_row(Text(name, style="bold"), Text(value))
     return table

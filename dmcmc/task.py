@@ -7,6 +7,7 @@ from dmcmc.config import Config, Cooling, Local
 from dmcmc.inference.agents import Division, LocalProblem, divide
 from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.backends import Backend
+from dmcmc.inference.densify import densify
 from dmcmc.inference.errors import DmcmcError
 from dmcmc.inference.problem import Problem
 from dmcmc.inference.pseudotree import PseudoTree, build_pseudotree
@@ -27,6 +28,10 @@ class Task:
 
     Attributes
     ----------
+    original : Problem
+        What was asked; the answer is evaluated on it.
+    problem : Problem
+        The same as dense tables; variables beyond the original ones are hidden states.
     methods : tuple of str
         The local solver of each agent.
     listed : tuple of int
@@ -35,6 +40,7 @@ class Task:
         The rank of each agent.
     """
 
+    original: Problem
     problem: Problem
     config: Config
     division: Division
@@ -58,11 +64,12 @@ class Task:
         )
 
 
-def prepare(problem: Problem, config: Config, world: World) -> Task:
+def prepare(original: Problem, config: Config, world: World) -> Task:
     """Divide the problem, choose each agent's method and place the agents: the same on every rank.
 
     The costly part, planning each agent's elimination, is shared out among the ranks.
     """
+    problem = densify(original, config.budget.memory).problem
     division = divide(problem)
     arithmetic = arithmetic_for(problem, config.combine)
     surveyed: list[tuple[str, int, float]] = []
@@ -80,6 +87,7 @@ def prepare(problem: Problem, config: Config, world: World) -> Task:
             raise share
     choices = [shares[agent % world.size][agent // world.size] for agent in range(problem.n_agents)]
     return Task(
+        original=original,
         problem=problem,
         config=config,
         division=division,

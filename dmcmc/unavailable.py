@@ -10,10 +10,7 @@ ANY = object()
 _SETTINGS: tuple[tuple[str, Any, str], ...] = (("combine.mode", "shared", "use combine.mode: dpop"),)
 
 _COMMANDS = {
-    "solve": "use 'run' with a configuration file",
-    "convert": "use the native .npz format",
-    "split": "use a problem whose variables have owners",
-    "graph": "use 'run', whose result lists the agents' sizes",
+    "split": "use 'convert --agents N'",
     "experiment": "use one 'run' an experiment",
     "report": "use 'run --json'",
 }

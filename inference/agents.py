@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.orders import Order, best_order
+from dmcmc.inference.orders import SEARCH_LONG, Order, best_order
 from dmcmc.inference.plan import Plan, plan_elimination
 from dmcmc.inference.problem import Factor, Problem
 
@@ -50,7 +50,8 @@ class LocalProblem:
     def order(self) -> Order:
         """How the hidden variables are best eliminated with the interface kept."""
         scopes = [f.scope for f in self.factors]
-        return best_order(scopes, self.domains, self.hidden, self.interface, budget=_SEARCH)
+        budget = _SEARCH if self.interface else SEARCH_LONG  # an agent that shares nothing is mostly the whole problem
+        return best_order(scopes, self.domains, self.hidden, self.interface, budget=budget)
 
     @cached_property
     def plan(self) -> Plan:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 _KEEP = 4  # older folders of this node are deleted
-_PACKAGES = ("inference", "samplers")  # where kernels live
+_PACKAGES = ("inference", "samplers", "formats", "dmcmc/formats")  # where kernels live, installed and in the sources
 
 
 def cache_root() -> Path:

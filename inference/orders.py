@@ -21,6 +21,7 @@ from dmcmc.inference.order_windows import bucket_tree, totals
 RULES = ("min-fill", "min-weight", "weighted-min-fill", "min-degree")
 DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")  # the journal's heuristic, and the usual one
 _BUDGET = 10_000_000  # words of search: about 20 ms
+SEARCH_LONG = 1_000_000_000  # where one elimination is all there is to do: about 2 s, if that takes as long
 _HARD_LIMIT = 100_000_000  # words after which a rule is given up on huge graphs: about 0.2 s
 _SCALE = 256  # weights are whole numbers of 1/256 bit, so that no choice hangs on a rounding error
 

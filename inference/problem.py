@@ -17,12 +17,13 @@ from dmcmc.inference.tables import Array, forbidden, forbidden_value, normalise
 
 Label = str | int | float
 
-_MAX_AXES = 64  # what a NumPy array can have
-
 
 @dataclass(frozen=True)
 class Factor:
     """A utility table over a scope.
+
+    Subclasses know their utilities in another way (:mod:`dmcmc.inference.sparse`, :mod:`dmcmc.inference.automaton`) and
+    make ``table`` only when it is asked for; :func:`dmcmc.inference.densify.densify` says which should.
 
     Attributes
     ----------
@@ -42,6 +43,25 @@ class Factor:
     def of(cls, scope: Sequence[int], values: ArrayLike, sense: str = "max", name: str = "") -> "Factor":
         """Build a factor from utilities, or from costs with ``sense="min"``."""
         return cls(tuple(int(v) for v in scope), normalise(values, sense, f"factor {name or list(scope)}"), name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Domain sizes of the scope."""
+        return self.table.shape
+
+    def renamed(self, scope: Sequence[int], name: str) -> "Factor":
+        """Return the same utilities over another scope."""
+        return Factor(tuple(scope), self.table, name)
+
+    def entry(self, values: Sequence[int]) -> int | float | None:
+        """Return the utility of one value a variable of the scope; None where it is forbidden."""
+        entry = self.table[tuple(values)]
+        utility: int | float | None = None if entry == forbidden_value(self.table.dtype) else entry.item()
+        return utility
+
+    def forbidden_entries(self) -> int:
+        """Return how many entries are −∞."""
+        return int(forbidden(self.table).sum())
 
 
 class Evaluation(NamedTuple):
@@ -147,16 +167,14 @@ class Problem:
         if len(set(factor.scope)) != len(factor.scope):
             twice = next(v for i, v in enumerate(factor.scope) if v in factor.scope[:i])
             raise ProblemError(f"{what}: variable {self.variables[twice]!r} stands twice in its scope")
-        if len(factor.scope) > _MAX_AXES:
-            raise ProblemError(f"{what}: {len(factor.scope)} variables; a dense table has at most {_MAX_AXES}")
-        for axis, v in enumerate(factor.scope):
-            if factor.table.ndim > axis and factor.table.shape[axis] != self.domains[v]:
+        for axis, (v, size) in enumerate(zip(factor.scope, factor.shape, strict=False)):
+            if size != self.domains[v]:
                 raise ProblemError(
-                    f"{what}: axis {axis} has {factor.table.shape[axis]} entries but variable"
+                    f"{what}: axis {axis} has {size} entries but variable"
                     f" {self.variables[v]!r} has {self.domains[v]} values"
                 )
-        if factor.table.ndim != len(factor.scope):
-            raise ProblemError(f"{what}: a scope of {len(factor.scope)} variables but a {factor.table.ndim}-d table")
+        if len(factor.shape) != len(factor.scope):
+            raise ProblemError(f"{what}: a scope of {len(factor.scope)} variables but a {len(factor.shape)}-d table")
 
     @property
     def n_variables(self) -> int:
@@ -207,11 +225,11 @@ class Problem:
         violation = 0
         chosen = values.tolist()
         for factor in self.factors:
-            entry = factor.table[tuple(chosen[v] for v in factor.scope)]
-            if entry == forbidden_value(factor.table.dtype):
+            entry = factor.entry([chosen[v] for v in factor.scope])
+            if entry is None:
                 violation += 1
             else:
-                total += entry.item()
+                total += entry
         return Evaluation(self.to_own_sense(total), violation)
 
     def label(self, variable: int, value: int) -> Label:
@@ -238,7 +256,7 @@ class Problem:
 
     def forbidden_entries(self) -> int:
         """Return how many table entries are −∞."""
-        return sum(int(forbidden(f.table).sum()) for f in self.factors)
+        return sum(f.forbidden_entries() for f in self.factors)
 
 
 def _whole(given: ArrayLike, what: str) -> NDArray[np.int64]:

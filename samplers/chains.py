@@ -14,7 +14,7 @@ from numba import njit
 from dmcmc.samplers.protocol import Sampler
 from dmcmc.samplers.rng import philox, uniform
 from dmcmc.samplers.rounds import SWAP_BLOCK, start_row
-from dmcmc.samplers.state import change, eased, evaluate, fill_scores, greedy_sweep, new_arrays
+from dmcmc.samplers.state import change, eased, evaluate, feasible, fill_scores, greedy_sweep, new_arrays
 
 # What the loops call; compile_chains binds these names to a sampler's compiled functions.
 init: Callable[..., Any]
@@ -22,14 +22,14 @@ step: Callable[..., Any]
 advance: Callable[..., Any]
 
 
-def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, descent, key, before, after):
+def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, repair, descent, key, before, after):
     """Let rows ``begin`` to ``end`` make a round, one chain after the other.
 
     Parameters
     ----------
     shape : (|B|,) int64
         Decodes rows.
-    temperatures, ladder, warm, descent
+    temperatures, ladder, warm, repair, descent
         See :class:`dmcmc.samplers.rounds.Round`.
     first : int
         Number of the first trial, from 1.
@@ -40,8 +40,10 @@ def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, d
     z, scores, scratch = new_arrays(model)
     kept = z.copy()
     for row in range(begin, end):
-        place_row(model, shape, row, z)
         keep(model, row, before[0][row], before[1][row], after)
+        if repair and feasible(model, before[0][row]):
+            continue
+        place_row(model, shape, row, z)
         for run in range(runs):
             rng = (key[0], key[1], np.uint64(row), np.uint64(run))
             if warm:
@@ -62,7 +64,7 @@ def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, d
                 keep(model, row, top, kept, after)
 
 
-def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm, descent, key, before, after):
+def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm, repair, descent, key, before, after):
     """Like ``_chains``, all runs of a row at once: each on a rung of the ladder, neighbours exchange rungs.
 
     States stay in their run, rungs move: run r starts on rung r. After trial t the rungs 2i and 2i + 1 are held against
@@ -76,6 +78,8 @@ def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm,
     run_of = np.arange(runs)
     for row in range(begin, end):
         keep(model, row, before[0][row], before[1][row], after)
+        if repair and feasible(model, before[0][row]):
+            continue
         for run in range(runs):
             place_row(model, shape, row, z[run])
             if warm:

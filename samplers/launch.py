@@ -175,6 +175,7 @@ class Chains:
             this.rungs(self.runs),
             self.firsts[number],
             this.warm,
+            this.repair,
             this.descent,
             self.key,
             self.before,

@@ -29,6 +29,8 @@ class Round(NamedTuple):
     warm : bool
         False: chains start anywhere (the first round must, no other may). True: run 0 of a row starts from the row's
         best state so far, each other run from that of a neighbouring row.
+    repair : bool
+        Only rows whose best state violates something take part.
     descent : int
         Afterwards the best state of each chain is improved greedily, by at most so many sweeps.
     ladder : float
@@ -37,6 +39,7 @@ class Round(NamedTuple):
 
     temperatures: NDArray[np.float32]
     warm: bool = False
+    repair: bool = False
     descent: int = 0
     ladder: float = 1.0
 

@@ -62,6 +62,12 @@ def eased(model, utility):
 
 
 @njit(cache=True, _nrt=False)
+def feasible(model, utility):
+    """Return whether a state of this utility violates nothing."""
+    return model.violation == 0 or utility > -(1 << (model.violation - 1))
+
+
+@njit(cache=True, _nrt=False)
 def fill_scores(model, z, scores):
     """Compute all scores of a state from nothing."""
     for v in range(model.hidden):

@@ -131,7 +131,7 @@ def test_an_unknown_sampler_is_answered_with_the_known_ones(tmp_path: Path) -> N
         ("problem: {}", "run.yaml:1: problem: expected either 'file' or 'generator', got neither"),
         ("problem: {file: a.npz, generator: random}", "problem: expected either 'file' or 'generator', got both"),
         ("problem: {file: 3}", "run.yaml:1: problem.file: expected a file path, got 3"),
-        ("problem: {file: a.npz,\n  agents: 3}", "run.yaml:2: problem.agents: unknown key; a problem file takes no"),
+        ("problem: {file: a.npz,\n  depth: 3}", "run.yaml:2: problem.depth: unknown key; beside a problem file:"),
         ("problem: {generator: random, agents: [3]}", "problem.agents: expected a word or a number, got [3]"),
         ("\x00", "run.yaml: not valid YAML"),
         ("a: 1\n---\nb: 1", "run.yaml:2: not valid YAML"),

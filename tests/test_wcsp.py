@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmcmc import wcsp
+from dmcmc import formats
 from dmcmc.config import parse, problem_of, read_config
 from dmcmc.inference.errors import DmcmcError, FileError, Unavailable
 from dmcmc.inference.tables import forbidden
@@ -40,7 +40,7 @@ def write(folder: Path, text: str | bytes, name: str = "p.wcsp") -> Path:
 def error_of(folder: Path, text: str | bytes, kind: type[DmcmcError] = FileError, name: str = "p.wcsp") -> str:
     path = write(folder, text, name)
     with pytest.raises(kind) as caught:
-        wcsp.load(path)
+        formats.load(path)
     message = str(caught.value)
     assert "\n" not in message and message.startswith(f"{path}: ")
     return message.removeprefix(f"{path}: ")
@@ -53,7 +53,7 @@ def costs(problem, factor):
 
 
 def test_a_file_is_a_cost_problem_of_one_agent(tmp_path):
-    problem = wcsp.load(write(tmp_path, EXAMPLE))
+    problem = formats.load(write(tmp_path, EXAMPLE))
     assert (problem.name, problem.sense, problem.agents) == ("example", "min", ("all",))
     assert problem.variables == ("x0", "x1")
     assert problem.domains.tolist() == [2, 3]
@@ -65,7 +65,7 @@ def test_a_file_is_a_cost_problem_of_one_agent(tmp_path):
 
 
 def test_costs_left_out_are_the_default(tmp_path):
-    problem = wcsp.load(write(tmp_path, EXAMPLE))
+    problem = formats.load(write(tmp_path, EXAMPLE))
     assert costs(problem, 0) == [4, 0]
     assert costs(problem, 1) == [[7, 1, 7], [7, 7, np.inf]]
     assert costs(problem, 2) == 5
@@ -76,11 +76,11 @@ def test_costs_left_out_are_the_default(tmp_path):
     [(8, [7, 3, 1]), (7, [np.inf, 3, 1]), (3, [np.inf, np.inf, 1]), (0, [np.inf] * 3), (10**30, [7, 3, 1])],
 )
 def test_a_cost_of_top_or_more_is_forbidden(tmp_path, top, table):
-    assert costs(wcsp.load(write(tmp_path, f"p 1 3 1 {top} 3  1 0 7 2  1 3  2 1")), 0) == table
+    assert costs(formats.load(write(tmp_path, f"p 1 3 1 {top} 3  1 0 7 2  1 3  2 1")), 0) == table
 
 
 def test_the_axes_are_the_scope_as_it_is_written(tmp_path):
-    problem = wcsp.load(write(tmp_path, "p 2 3 1 9  2 3  2 1 0  0 2  2 0 5  0 1 6"))
+    problem = formats.load(write(tmp_path, "p 2 3 1 9  2 3  2 1 0  0 2  2 0 5  0 1 6"))
     assert problem.factors[0].scope == (1, 0)
     assert costs(problem, 0) == [[0, 6], [0, 0], [5, 0]]
 
@@ -90,17 +90,17 @@ def test_the_axes_are_the_scope_as_it_is_written(tmp_path):
     [("0 5 0", 5), ("0 9 0", np.inf), ("0 5 1 3", 3), ("0 5 2 3 9", np.inf), ("1 0 -3 0", [-3, -3])],
 )
 def test_constants_and_negative_costs(tmp_path, text, table):
-    assert costs(wcsp.load(write(tmp_path, f"p 1 2 1 9 2 {text}")), 0) == table
+    assert costs(formats.load(write(tmp_path, f"p 1 2 1 9 2 {text}")), 0) == table
 
 
 def test_layout_does_not_matter(tmp_path):
-    plain = wcsp.load(write(tmp_path, EXAMPLE))
-    other = wcsp.load(write(tmp_path, "\n " + EXAMPLE.replace("\n", "\r\n\t").replace(" ", "\n")))
+    plain = formats.load(write(tmp_path, EXAMPLE))
+    other = formats.load(write(tmp_path, "\n " + EXAMPLE.replace("\n", "\r\n\t").replace(" ", "\n")))
     assert [f.table.tolist() for f in other.factors] == [f.table.tolist() for f in plain.factors]
 
 
 def test_an_empty_problem(tmp_path):
-    problem = wcsp.load(write(tmp_path, "nothing 0 0 0 1"))
+    problem = formats.load(write(tmp_path, "nothing 0 0 0 1"))
     assert (problem.n_variables, problem.factors) == (0, ())
 
 
@@ -108,17 +108,9 @@ def test_an_empty_problem(tmp_path):
 def test_compressed_files(tmp_path, suffix, pack):
     packed = pack(EXAMPLE.encode())
     name = f"p.wcsp.{suffix}"
-    assert wcsp.load(write(tmp_path, packed, name)).evaluate([0, 1]) == (10, 0)
+    assert formats.load(write(tmp_path, packed, name)).evaluate([0, 1]) == (10, 0)
     assert error_of(tmp_path, packed[:-12], name=name).startswith("cannot be read: ")
-    assert error_of(tmp_path, EXAMPLE, name=name).startswith("cannot be read: ")
-
-
-def test_the_numbers_are_the_same_in_small_pieces(tmp_path, monkeypatch):
-    path = write(tmp_path, EXAMPLE)
-    plain = wcsp.load(path)
-    monkeypatch.setattr(wcsp, "_PIECE", 2)
-    assert [f.table.tolist() for f in wcsp.load(path).factors] == [f.table.tolist() for f in plain.factors]
-    assert error_of(tmp_path, EXAMPLE.replace("100\n0", "1x0\n0")) == "line 7: '1x0' is not a whole number"
+    assert formats.load(write(tmp_path, EXAMPLE, name)).evaluate([0, 1]) == (10, 0)
 
 
 @pytest.mark.parametrize(
@@ -133,11 +125,13 @@ def test_the_numbers_are_the_same_in_small_pieces(tmp_path, monkeypatch):
         (EXAMPLE.encode()[:30] + b"\x00\xff\n", "line 4: '\\x00\\xff' is not a whole number"),
         ("p 3 2 0 9\n2 2\n", "line 2: domain sizes: 3 numbers are expected, 2 are left"),
         ("p 999999999999999999 2 0 9\n2 2", "line 2: domain sizes: 999999999999999999 numbers are expected"),
-        ("p 1 2 999999999999999999 9\n2\n0 5 0\n", "line 3: constraint 1: 1 numbers are expected, 0 are left"),
+        ("p 1 2 999999999999999999 9\n2\n0 5 0\n", "line 3: 999999999999999999 constraints are declared; there"),
+        ("p 1 2 2 9\n2\n0 5 0\n", "line 3: constraint 1: 1 numbers are expected, 0 are left"),
         ("p 2 2 0 9\n2\n-3", "line 3: variable 1: has -3 values; at least 1 is needed"),
         ("p 1 2 0 9\n0", "line 2: variable 0: has 0 values; at least 1 is needed"),
         ("p 1 2 1 9\n2\n999999999999 0", "line 3: constraint 0: scope: 999999999999 numbers are expected, 1 are left"),
-        ("p 1 2 1 9\n2\n1 0", "line 3: constraint 0: default cost and number of tuples: 2 numbers are expected"),
+        ("p 1 2 1 9\n2\n1 0", "line 3: constraint 0: default cost: 1 numbers are expected, 0 are left"),
+        ("p 1 2 1 9\n2\n1 0 0", "line 3: constraint 0: number of tuples: 1 numbers are expected, 0 are left"),
         ("p 1 2 1 9\n2\n1 0 0 99999999999999\n0 1", "line 4: constraint 0: tuples: 199999999999998 numbers"),
         ("p 1 2 1 9\n2\n1 1 0 0", "line 3: constraint 0: variable 1 does not exist; there are 0 to 0"),
         ("p 1 2 1 9\n2\n1 -1 0 0", "line 3: constraint 0: variable -1 does not exist; there are 0 to 0"),
@@ -150,11 +144,23 @@ def test_the_numbers_are_the_same_in_small_pieces(tmp_path, monkeypatch):
         ("p 1 2 1 9\n2\n1 0 0 1\n0 1_5", "line 4: '1_5' is not a whole number"),
         ("p 1 2 1 9\n2\n1 0 0 1\n0 " + "9" * 5000, f"line 4: '{'9' * 40}': more than 63 bits; scale the costs down"),
         ("p 1 2 1 9\n2\n1 0 0 1\n0 9223372036854775808", "line 4: '9223372036854775808': more than 63 bits"),
-        ("p 1 2 1 9\n2\n1 0 0 1\n0 -9223372036854775808", "line 3: constraint 0: a cost below -2^62"),
+        ("p 1 2 1 9\n2\n1 0 0 1\n0 -9223372036854775807", "line 4: constraint 0: a cost below -2^62"),
+        ("p 1 2 1 9\n2\n1 0 -9223372036854775807 0", "line 3: constraint 0: a cost below -2^62"),
+        ("p 1 5000 1 9\n5000\n1 0 -9223372036854775807 0", "line 3: constraint 0: a cost below -2^62"),
+        ("p 1 5000 1 9\n5000\n1 0 0 1\n5000 0", "line 3: constraint 0: tuple 0 has a value outside its domain"),
         ("p 1 2 1 9\n2\n0 5 0\n7 7", "line 4: 2 numbers follow the last of 1 constraints; check the header"),
-        ("p 1 1 1 9\n9000000000000000000\n1 0 0 0", "line 3: constraint 0: a table of 9e+18 entries; tables may take "),
-        ("p 65 2 1 9\n" + "2 " * 65 + "\n65 " + " ".join(map(str, range(65))) + " 0 0", "at most 64"),
-        ("p 64 2 1 9\n" + "2 " * 64 + "\n64 " + " ".join(map(str, range(64))) + " 0 0", "a table of 1.84e+19 entries"),
+        ("p 1 2 1 9\n2\n-1 0 1", "line 3: constraint 0: number of tuples: 1 numbers are expected, 0 are left"),
+        ("p 1 2 1 9\n2\n1 0 0 -2", "line 3: constraint 0: refers to shared function 2; 0 are defined before"),
+        ("p 2 3 2 9\n2 3\n-1 0 0 0\n1 1 0 -1", "line 4: constraint 1: domains (3,), but shared function 1 has (2,)"),
+        ("p 1 2 1 9\n2\n1 0 -1 salldiff far 1", "line 3: constraint 0: salldiff: metric: expected var or dec or decbi"),
+        ("p 1 2 1 9\n2\n1 0 -1 salldiff", "line 3: constraint 0: salldiff: metric: expected var or dec or decbi"),
+        ("p 1 2 1 9\n2\n1 0 -1 salldiff var x", "line 3: 'x' is not a whole number"),
+        ("p 1 2 1 9\n2\n1 0 -1 clique 1 -1", "line 3: constraint 0: clique: values: -1 entries"),
+        ("p 1 2 1 9\n2\n1 0 -1 < 1 1", "line 3: constraint 0: <: compares 2 variables, not 1"),
+        ("p 1 2 1 9\n2\n0 -1 salldiff var 1", "line 3: constraint 0: salldiff: its scope is empty"),
+        ("p 1 2 1 9\n2\n1 0 -1 sgcc dec 1 2 0 0 1 0 0 1", "line 3: constraint 0: sgcc: value 0 has bounds twice"),
+        ("p 1 2 1 9\n2\n1 0 -1 sgcc var 1 2 0 0 1 0 0 1", "line 3: constraint 0: sgcc: a value has bounds twice"),
+        ("p 1 2 1 9\n2\n1 0 -1 wregular 1 1 1 0 0 0", "line 3: constraint 0: wregular: state 1 does not exist"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(tmp_path, text, message):
@@ -162,39 +168,52 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path, text, message):
 
 
 def test_tables_are_counted_together(tmp_path, monkeypatch):
-    monkeypatch.setattr(wcsp, "memory_limit", lambda: 8 * 5000)
+    monkeypatch.setattr("dmcmc.formats.wcsp.memory_limit", lambda: 32 * 2500)
     one = "1 0 0 0\n"
-    assert len(wcsp.load(write(tmp_path, "p 1 1 1 9\n1000\n" + one)).factors) == 1
-    assert "line 4: constraint 1: a table of 1e+03" not in error_of(tmp_path, "p 1 1 9 9\n1000\n" + 9 * one)
-    assert "constraint 2: a table of 1e+03 entries" in error_of(tmp_path, "p 1 1 9 9\n1000\n" + 9 * one)
+    assert len(formats.load(write(tmp_path, "p 1 1 2 9\n1000\n" + 2 * one)).factors) == 2
+    message = error_of(tmp_path, "p 1 1 9 9\n1000\n" + 9 * one)
+    assert message == "line 5: constraint 2: a table of 1000 entries; tables may take 78.1 KiB in all"
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("gz", gzip.compress), ("xz", lzma.compress), ("bz2", bz2.compress)])
 def test_what_unpacks_to_more_than_the_memory_is_refused(tmp_path, monkeypatch, suffix, pack):
-    monkeypatch.setattr(wcsp, "memory_limit", lambda: 1 << 20)
+    monkeypatch.setattr("dmcmc.formats.text.memory_limit", lambda: 1 << 20)
     bomb = pack(b"p 1 1 1 9 " + bytes(1 << 24))
     assert len(bomb) < 1 << 15
     assert "has more than 128 KiB of text" in error_of(tmp_path, bomb, name=f"p.wcsp.{suffix}")
 
 
-@pytest.mark.parametrize(
-    ("constraint", "message"),
-    [
-        ("-1 0 1", "line 3: constraint 0: shared cost functions are not available in this version"),
-        ("1 0 0 -2 0", "line 3: constraint 0: shared or global cost functions are not available"),
-        ("1 0 -1 salldiff var 1", "line 3: 'salldiff': global cost functions are not available in this version"),
-    ],
-)
-def test_functions_that_are_no_tables_are_refused(tmp_path, constraint, message):
-    assert message in error_of(tmp_path, f"p 1 2 1 9\n2\n{constraint}", Unavailable)
+def test_what_is_merely_declared_takes_no_memory(tmp_path):
+    problem = formats.load(write(tmp_path, "p 2 1 2 9\n9000000000000000000 2\n1 0 5 0\n2 0 1 0 1\n7 1 3"))
+    assert problem.evaluate([7, 1]) == (8, 0)
+    assert problem.evaluate([8999999999999999999, 1]) == (5, 0)
+    problem = formats.load(
+        write(
+            tmp_path, "p 99 2 1 9\n" + "2 " * 99 + "\n99 " + " ".join(map(str, range(99))) + " 9 1 " + "1 " * 99 + "4"
+        )
+    )
+    assert (problem.evaluate([1] * 99), problem.evaluate([0] * 99)) == ((4, 0), (0, 1))
+
+
+def test_shared_functions(tmp_path):
+    text = "p 4 2 4 9\n2 2 2 3\n-2 0 1 3 1\n0 1 9\n2 2 1 0 -1\n-1 3 0 1\n2 5\n1 3 0 -2"
+    problem = formats.load(write(tmp_path, text))
+    assert [f.scope for f in problem.factors] == [(0, 1), (2, 1), (3,), (3,)]
+    assert costs(problem, 0) == costs(problem, 1) == [[3, np.inf], [3, 3]]
+    assert costs(problem, 2) == costs(problem, 3) == [0, 0, 5]
+
+
+def test_unknown_global_functions_are_refused_by_name(tmp_path):
+    message = error_of(tmp_path, "p 1 2 1 9\n2\n1 0 -1 smst", Unavailable)
+    assert message == "line 3: constraint 0: global cost function 'smst' is not available in this version"
 
 
 def test_files_that_cannot_be_opened(tmp_path):
     with pytest.raises(FileError, match=r"no\.wcsp: no such file"):
-        wcsp.load(tmp_path / "no.wcsp")
+        formats.load(tmp_path / "no.wcsp")
     (tmp_path / "d.wcsp").mkdir()
     with pytest.raises(FileError, match=r"d\.wcsp: is a folder"):
-        wcsp.load(tmp_path / "d.wcsp")
+        formats.load(tmp_path / "d.wcsp")
 
 
 @given(st.data())
@@ -218,7 +237,7 @@ def test_damage_is_refused_or_gives_a_problem_but_nothing_else(tmp_path_factory,
                 raw = raw or bytearray(b"0")
     path = write(folder, bytes(raw), f"p.wcsp{suffix}")
     try:
-        problem = wcsp.load(path)
+        problem = formats.load(path)
     except DmcmcError as error:
         assert "\n" not in str(error) and str(error).startswith(str(path))
     else:
@@ -232,7 +251,7 @@ def test_a_configuration_takes_them_by_their_name(tmp_path):
     result = solve(problem_of(config, document), config)
     assert (result.status, result.objective, result.assignment) == ("optimal", 10, {"x0": 0, "x1": 1})
     write(tmp_path, b"p 1", "p.wcsp.gz")
-    with pytest.raises(FileError, match=r"run\.yaml:2: problem\.file: .*p\.wcsp\.gz: cannot be read"):
+    with pytest.raises(FileError, match=r"run\.yaml:2: problem\.file: .*p\.wcsp\.gz: line 1: expected"):
         problem_of(config, document)
 
 

@@ -1,0 +1,106 @@
+"""Read large files and compare with toulbar2's reader, both in fresh processes of the same run.
+
+    python benchmarks/reading.py [--megabytes 100] [--domain 10] [--repeat 3] [--folder FOLDER]
+
+A .wcsp and a .uai file of random tables over two and three variables are written to a folder (a temporary one by
+default), then read by dmcmc and by pytoulbar2 in turn. Time is that of the reading alone, best of the repeats. With
+domains of 2 values a file of the same size has many more, smaller tables.
+"""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+OURS = """
+import sys, time
+from dmcmc import formats
+formats.parse(b"p 1 2 1 9 2 1 0 0 1 0 4", "wcsp"), formats.parse(b"MARKOV 1 2 1 1 0 2 .5 .5", "uai")
+start = time.perf_counter()
+problem = formats.load(sys.argv[1])
+print(time.perf_counter() - start, len(problem.factors))
+"""
+THEIRS = """
+import os, sys, time
+from pytoulbar2 import CFN
+network = CFN(verbose=-1)
+network.NoPreprocessing()
+start = time.perf_counter()
+network.Read(sys.argv[1])
+print(time.perf_counter() - start, network.GetNbConstrs(), flush=True)
+os._exit(0)
+"""
+
+
+def write_wcsp(path: Path, megabytes: float, size: int, rng: np.random.Generator) -> None:
+    """Write tables over pairs and triples of 2,000 variables."""
+    n = 2000
+    blocks = list(_wcsp_blocks(megabytes, n, size, rng))
+    with open(path, "w") as stream:
+        print("random", n, size, len(blocks), 10**9, file=stream)
+        print(*[size] * n, file=stream)
+        stream.writelines(blocks)
+
+
+def _wcsp_blocks(megabytes: float, n: int, size: int, rng: np.random.Generator):
+    left = megabytes * 1e6
+    while left > 0:
+        arity = int(rng.choice([2, 3]))
+        scope = rng.choice(n, arity, replace=False)
+        cells = np.indices((size,) * arity).reshape(arity, -1).T.tolist()
+        costs = rng.integers(0, 100_000, len(cells)).tolist()
+        head = f"{arity} {' '.join(map(str, scope))} 0 {len(cells)}\n"
+        block = head + "".join(f"{' '.join(map(str, c))} {u}\n" for c, u in zip(cells, costs, strict=True))
+        left -= len(block)
+        yield block
+
+
+def write_uai(path: Path, megabytes: float, size: int, rng: np.random.Generator) -> None:
+    """Write tables of potentials with 6 or 17 digits over pairs and triples of 2,000 variables."""
+    n = 2000
+    scopes, tables, left = [], [], megabytes * 1e6
+    while left > 0:
+        arity = int(rng.choice([2, 3]))
+        scopes.append(f"{arity} {' '.join(map(str, rng.choice(n, arity, replace=False)))}\n")
+        form = "%.6g" if rng.random() < 0.5 else "%.17g"
+        tables.append(f"{size**arity}\n" + "\n".join(form % p for p in rng.random(size**arity)) + "\n")
+        left -= len(scopes[-1]) + len(tables[-1])
+    with open(path, "w") as stream:
+        print("MARKOV", n, " ".join([str(size)] * n), len(scopes), sep="\n", file=stream)
+        stream.writelines(scopes)
+        stream.writelines(tables)
+
+
+def seconds(script: str, path: Path) -> tuple[float, str]:
+    """Run a reader in a process of its own."""
+    done = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    time, found = done.stdout.split()[-2:]
+    return float(time), found
+
+
+def main() -> None:
+    """Print a line a file: the size, both times and their ratio."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("--domain", type=int, default=10, help="values of a variable")
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--folder", type=Path)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary)
+        print("file             MB   factors   dmcmc [s]  toulbar2 [s]  ratio")
+        for name, write in (("large.wcsp", write_wcsp), ("large.uai", write_uai)):
+            path = folder / name
+            if not path.exists():
+                write(path, arguments.megabytes, arguments.domain, np.random.default_rng(0))
+            pairs = [(seconds(OURS, path), seconds(THEIRS, path)) for _ in range(arguments.repeat)]
+            ours, theirs = (min(pair[i][0] for pair in pairs) for i in (0, 1))
+            size, factors = path.stat().st_size / 1e6, pairs[0][0][1]
+            print(f"{name:12} {size:6.0f} {factors:>9} {ours:11.2f} {theirs:13.2f} {ours / theirs:6.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

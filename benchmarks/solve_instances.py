@@ -1,0 +1,135 @@
+"""Solve every instance as ``dmcmc solve`` does, each in a process of its own, and compare with the known optimum.
+
+    DMCMC_INSTANCES=FOLDER python benchmarks/solve_instances.py [--limit 60] [--only TEXT] [--output FILE]
+
+FOLDER holds instances/ with its MANIFEST.csv. An instance whose plan fits the memory is solved exactly, without a time
+limit; the others get ``--timeout LIMIT`` where this version has it, and are stopped after twice that. Times are those
+of the solve, start-up and reading not counted. The last columns are log10 of the partition function, ours and that of
+the list, where the manifest has one.
+"""
+
+import argparse
+import csv
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from dmcmc.config import bytes_of
+from dmcmc.inference.errors import DmcmcError
+from dmcmc.inference.threads import cores
+from dmcmc.unavailable import refuse_arguments
+
+COMMAND = [sys.executable, "-m", "dmcmc", "solve", "--json"]
+
+
+def instances(root: Path) -> list[tuple[Path, dict[str, str]]]:
+    """Return the files of the manifest, each with its line."""
+    with open(root / "instances" / "MANIFEST.csv", newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    return [(root / "instances" / line["family"] / line["file"], line) for line in lines]
+
+
+def run(path: Path, *options: str, limit: float) -> dict[str, Any]:
+    """Return what ``solve`` prints; ``{"error": line}`` for a failure."""
+    start = time.perf_counter()
+    try:
+        done = subprocess.run(
+            [*COMMAND, str(path), *options], capture_output=True, text=True, timeout=limit, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"stopped after {time.perf_counter() - start:.0f} s"}
+    if done.returncode in (0, 3):
+        found: dict[str, Any] = json.loads(done.stdout)
+        return found
+    line = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
+    return {"error": line.removeprefix("dmcmc: error: ").replace(str(path), path.name)}
+
+
+def may_time_out() -> bool:
+    """Return whether this version has ``--timeout``."""
+    try:
+        refuse_arguments(["solve", "--timeout=1"])
+    except DmcmcError:
+        return False
+    return True
+
+
+def judged(line: dict[str, str], found: dict[str, Any]) -> str:
+    """Return what the manifest says of a result: right, around (bound and objective enclose it), WRONG or nothing."""
+    known = line["optimum"]
+    if found["status"] == "infeasible":
+        return "right" if known == "INFEASIBLE" else "WRONG"
+    if known in ("", "INFEASIBLE") or found["objective"] is None:
+        return "" if known != "INFEASIBLE" else "no proof"
+    if known.startswith("cost"):  # in a unit that the file does not say
+        return ""
+    best, proven = float(known.split()[-1]), line["optimum_status"].startswith(("proved", "from"))
+    slack = 6e-4 + 1e-9 * abs(best) if line["format"] in ("uai", "bif.gz") else 1e-6 * max(1.0, abs(best))
+    sign = 1 if found["sense"] == "max" else -1
+    objective, bound = sign * found["objective"], None if found["bound"] is None else sign * found["bound"]
+    best *= sign
+    if (proven and objective > best + slack) or (bound is not None and bound < best - slack):
+        return "WRONG"
+    if found["status"] == "optimal":
+        return "right" if abs(objective - best) <= slack or not proven else "WRONG"
+    return "around" if bound is not None else "no bound"
+
+
+def shown(value: float | int | None) -> str:
+    """Return a number in at most ten digits."""
+    return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.9g}"
+
+
+def measured(path: Path, line: dict[str, str], memory: str, timeout: list[str], limit: float) -> str:
+    """Solve one instance; return its line of the table."""
+    options = ["--set", f"budget.memory={memory}"]
+    fits = run(path, "--method", "exact", *options, limit=10 * limit)
+    found = fits
+    if "error" in fits and ("budget.memory" in fits["error"] or "stopped" in fits["error"]):
+        found = run(path, *options, *timeout, limit=2 * limit + 30)
+    if "error" in found:
+        return f"{line['file']:34s} {line['optimum'][:14]:>14s} {found['error'][:110]}"
+    gap = "-" if found["gap"] is None else f"{100 * found['gap']:.3g} %"
+    text = (
+        f"{line['file']:34s} {line['optimum'][:14]:>14s} {shown(found['objective']):>14s} {shown(found['bound']):>14s}"
+        f" {gap:>9s} {found['status']:11s} {judged(line, found):9s} {found['time']:8.2f}"
+    )
+    known = line["pr_log10_ours"] or line["pr_log10_list"]
+    if known:
+        sums = run(path, "--task", "pr", *options, limit=10 * limit)
+        text += f"  {shown(sums.get('log10')):>12s} {known:>11s}" if "error" not in sums else f"  {sums['error'][:60]}"
+    return text
+
+
+def main() -> None:
+    """Print and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--limit", type=float, default=60)
+    parser.add_argument("--memory", default="16GiB")
+    parser.add_argument("--only", default="", help="instances whose path has this in it")
+    parser.add_argument("--most", type=float, default=math.inf, help="largest tables, as log10 of the manifest")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    bytes_of(options.memory)
+    timeout = ["--timeout", str(options.limit)] if may_time_out() else []
+    lines = [
+        f"{cores()} cores, plans of at most {options.memory}, {options.limit:g} s where that is too little",
+        f"{'file':34s} {'known':>14s} {'objective':>14s} {'bound':>14s} {'gap':>9s} {'status':11s} {'':9s}"
+        f" {'time s':>8s}  {'log10 Z':>12s} {'known':>11s}",
+    ]
+    print("\n".join(lines))
+    for path, line in instances(Path(os.environ["DMCMC_INSTANCES"])):
+        if options.only in str(path) and float(line["log10_largest_table"] or 0) <= options.most:
+            lines.append(measured(path, line, options.memory, timeout, options.limit))
+            print(lines[-1], flush=True)
+    if options.output:
+        options.output.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

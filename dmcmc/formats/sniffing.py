@@ -1,0 +1,46 @@
+"""What the first bytes of a file say about its format."""
+
+import re
+
+HEAD = 4096  # bytes that a format is told by
+
+_UAI = re.compile(rb"\s*(?:MARKOV|BAYES)\s", re.IGNORECASE)
+_BIF = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*(?:network|variable)\b[^:{]*\{", re.DOTALL)
+_CFN = re.compile(rb"(?:\s|#[^\n]*\n)*\{")
+_WCSP = re.compile(rb"\s*\S+\s+\d+\s+\d+\s+\d+\s+\d+(?:\s|$)")
+_YAML = re.compile(rb"(?:^|\n)(?:name|description|objective|domains|variables|constraints|agents)\s*:(?:\s|$)")
+
+
+def is_native(head: bytes) -> bool:
+    """Return whether it is a zip archive."""
+    return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+
+
+def is_xml(head: bytes) -> bool:
+    """Return whether the first character opens a tag."""
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"<")
+
+
+def is_uai(head: bytes) -> bool:
+    """Return whether the first word is MARKOV or BAYES."""
+    return _UAI.match(head) is not None
+
+
+def is_bif(head: bytes) -> bool:
+    """Return whether it opens a network or a variable block, perhaps after comments."""
+    return _BIF.match(head) is not None
+
+
+def is_cfn(head: bytes) -> bool:
+    """Return whether it opens with a brace, perhaps after comments."""
+    return _CFN.match(head) is not None
+
+
+def is_wcsp(head: bytes) -> bool:
+    """Return whether it begins with a word and four numbers."""
+    return _WCSP.match(head) is not None
+
+
+def is_yaml(head: bytes) -> bool:
+    """Return whether a line holds one of pyDCOP's top-level keys."""
+    return _YAML.search(head) is not None

@@ -1,0 +1,65 @@
+"""Problems named on the command line: a problem file, or a configuration that says which."""
+
+import re
+from argparse import Namespace
+from typing import Any
+
+from dmcmc.config import Config, config_of, divided, problem_of, read_config
+from dmcmc.file_options import FILE_OPTIONS
+from dmcmc.inference.errors import FileError
+from dmcmc.inference.problem import Problem
+from dmcmc.result import check_writable
+from dmcmc.yaml_lines import Document, value_of
+
+_CONFIGURATION = re.compile(rb"(?:^|\n)problem\s*:")
+_HEAD = 65536
+
+
+def options_of(arguments: Namespace) -> dict[str, Any]:
+    """Return those options as keys of a configuration."""
+    given = {name: getattr(arguments, name) for name in FILE_OPTIONS}
+    return {
+        f"problem.{name}": value_of(value, f"--{name}") if name == "agents" else value
+        for name, value in given.items()
+        if value is not None
+    }
+
+
+def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
+    """Return the problem of a problem file or of a configuration file, and the configuration (or a default one)."""
+    options = options_of(arguments)
+    if is_configuration(path):
+        config, document = read_config(path, options=options)
+        return problem_of(config, document), config
+    from dmcmc import formats
+
+    problem = formats.load(
+        path, format=arguments.format, evidence=arguments.evidence, distribution=arguments.distribution
+    )
+    document = Document("", {"problem": {"file": path}})
+    for name, value in options.items():
+        document.override(tuple(name.split(".")), value, f"--{name.partition('.')[2]}")
+    config = config_of(document)
+    return divided(problem, config.problem, document.at), config
+
+
+def check_run(config: Config, document: Document) -> None:
+    """Raise what is wrong with a run's output file or device before any work is done."""
+    if config.output is not None:
+        try:
+            check_writable(config.output)
+        except FileError as error:
+            raise FileError(f"{document.at(('output',))}: {error}") from error
+    if config.device == "cuda":
+        from dmcmc.inference.device import resolve_device
+
+        resolve_device(config.device)
+
+
+def is_configuration(path: str) -> bool:
+    """Return whether a file is a configuration, which names its problem."""
+    try:
+        with open(path, "rb") as stream:
+            return _CONFIGURATION.search(stream.read(_HEAD)) is not None
+    except (OSError, ValueError):
+        return False

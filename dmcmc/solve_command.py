@@ -1,0 +1,162 @@
+"""``dmcmc solve FILE``: from the command line to a configuration, and to the answer."""
+
+import math
+from argparse import Namespace
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from dmcmc import formats
+from dmcmc.config import Config, config_of, divided, override
+from dmcmc.inference.errors import ConfigError
+from dmcmc.inference.problem import Problem
+from dmcmc.inference.threads import cores
+from dmcmc.inputs import check_run, is_configuration, options_of
+from dmcmc.measure import exp_or_none, measure
+from dmcmc.memory import memory_limit
+from dmcmc.mpi.world import World
+from dmcmc.result import Output, Result
+from dmcmc.yaml_lines import Document, value_of
+
+TASKS = ("mpe", "pr", "count")
+_SHARE = 0.75  # of this machine's memory
+_CELLS = 5e8  # that a core eliminates in a second, at least
+_ALL_CELLS = 2**62
+
+
+class Job(NamedTuple):
+    """What every rank knows before the work starts; ``logarithms``: utilities are ln of the file's numbers."""
+
+    config: Config
+    problem: Problem
+    task: Literal["mpe", "pr", "count"]
+    logarithms: bool
+
+
+class Explanation(Result, frozen=True, kw_only=True):
+    """The most probable explanation of a belief network: a result with the value in the file's own terms.
+
+    Attributes
+    ----------
+    value
+        The product of the file's numbers, e^objective; None where a float cannot hold it.
+    log10
+        Its logarithm.
+    """
+
+    value: float | None
+    log10: float | None
+
+
+def prepare(arguments: Namespace) -> Job:
+    """Check the options, read the file.
+
+    Raises
+    ------
+    DmcmcError
+        For anything wrong with one of them.
+    """
+    path, task = arguments.file, arguments.task
+    if task not in TASKS:
+        raise ConfigError(f"--task: expected one of {', '.join(TASKS)}, got {task!r}")
+    if is_configuration(path):
+        raise ConfigError(f"{path}: is a configuration, not a problem file; use 'dmcmc run {path}'")
+    document = _document(arguments)
+    config = config_of(document)
+    check_run(config, document)
+    given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
+    found, problem = formats.load_with_format(path, **given)
+    return Job(config, divided(problem, config.problem, document.at), task, found.logarithms)
+
+
+def _document(arguments: Namespace) -> Document:
+    """Return the options as the sections of a configuration; what is not asked for is left to the memory."""
+    document = Document("", {"problem": {"file": arguments.file}})
+    seconds = None if arguments.timeout is None else value_of(arguments.timeout, "--timeout")
+    document.data |= {"local": {"cells": _affordable(seconds)}, "budget": {"memory": memory_limit(_SHARE)}}
+    for text in arguments.set:
+        override(document, text)
+    options = _method(arguments)
+    options |= {key: (value, f"--{key.partition('.')[2]}") for key, value in options_of(arguments).items()}
+    if seconds is not None:
+        options["budget.time"] = (seconds, "--timeout")
+    for name in ("gap", "seed"):
+        if getattr(arguments, name) is not None:
+            key = "budget.gap" if name == "gap" else name
+            options[key] = (value_of(getattr(arguments, name), f"--{name}"), f"--{name}")
+    for name in ("device", "output"):
+        if getattr(arguments, name) is not None:
+            options[name] = (getattr(arguments, name), f"--{name}")
+    for key, (value, place) in options.items():
+        document.override(tuple(key.split(".")), value, place)
+    return document
+
+
+def _affordable(seconds: Any) -> int:
+    """Return how many table cells an exact elimination may have; ``seconds`` is checked later."""
+    if isinstance(seconds, int | float) and 0 < seconds < 1e9:
+        return int(seconds * cores() * _CELLS)
+    return _ALL_CELLS
+
+
+def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
+    """Return what ``--method`` and ``--z`` say, by key, each with the option to name in errors."""
+    method, z, task = arguments.method, arguments.z, arguments.task
+    allowed = {"pr": ("auto", "exact", "mini-bucket"), "count": ("auto", "exact")}.get(task)
+    if allowed is not None:
+        if method not in allowed:
+            raise ConfigError(f"--method: --task {task} takes {', '.join(allowed)}, got {method!r}")
+        if arguments.timeout is not None or arguments.gap is not None:
+            name = "--gap" if arguments.timeout is None else "--timeout"
+            remedy = "; --z N makes it short" if task == "pr" else ""
+            raise ConfigError(f"{name}: --task {task} is one elimination, which is not interrupted{remedy}")
+    if z is not None and (method == "exact" or task == "count"):
+        what = "--method exact" if method == "exact" else "--task count"
+        raise ConfigError(f"--z: {what} splits nothing; leave it out")
+    options: dict[str, tuple[Any, str]] = {}
+    if method not in ("auto", "mini-bucket"):
+        options["local.method"] = (method, "--method")
+    if method == "exact":
+        options["combine.method"] = ("exact", "--method")
+    if method == "mini-bucket" or z is not None:
+        options["combine.method"] = ("mini-bucket", "--method")
+    if z is not None:
+        options["combine.z"] = (value_of(z, "--z"), "--z")
+    return options
+
+
+def work(job: Job, world: World) -> Output | None:
+    """Do a job; called by every rank, returns the answer on rank 0.
+
+    Mini-buckets of one agent's problem, partition functions and counts are the work of rank 0 alone.
+    """
+    config, problem = job.config, job.problem
+    if job.task != "mpe":
+        return measure(problem, config, job.task) if world.rank == 0 else None
+    split = config.combine.method == "mini-bucket" and problem.n_agents == 1
+    if split and config.local.method != "auto":
+        raise ConfigError(f"--z: one agent sends no messages that {config.local.method} could split; leave it out")
+    if split and world.rank != 0:
+        return None
+    result: Result | None
+    if split:
+        from dmcmc.whole import solve_whole
+
+        result = solve_whole(problem, config)
+    else:
+        from dmcmc.progress import progress_for
+        from dmcmc.solve import solve
+
+        with progress_for(world.rank) as progress:
+            result = solve(problem, config, world, progress)
+    return explained(result) if result is not None and job.logarithms else result
+
+
+def explained(result: Result) -> Explanation:
+    """Return a result with its objective, a logarithm, in the file's own terms."""
+    ln = result.objective
+    return Explanation(
+        **msgspec.structs.asdict(result),
+        value=None if ln is None else exp_or_none(ln),
+        log10=None if ln is None else ln / math.log(10),
+    )
