@@ -65,8 +65,7 @@ def count_solutions(problem: Problem, memory: int, backend: Backend = CPU) -> Co
     count = math.prod(int(problem.domains[v]) for v in free)
     order = best_order(scopes, dense.domains, involved, budget=SEARCH_LONG)
     plan = plan_elimination(scopes, dense.domains, order.variables)
-    remedy = "raise budget.memory (--set budget.memory=16GiB)"
-    check_memory(plan, _LOGS, memory, "counting", remedy)
+    check_memory(plan, _LOGS, memory, "counting", "raise budget.memory")
     tables = flatten(scopes, [(~forbidden(f.table)).astype(np.uint64) for f in dense.factors], np.dtype(np.uint64))
     bits = _bits(plan, tables, backend)
     if bits < 0:
