@@ -1,5 +1,6 @@
 """Each agent's own part of a run: its first table, and making it better where that matters."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -216,7 +217,8 @@ class AgentWork:
             self.bound.improve(seconds=seconds, rows=rows, threads=threads)
         else:
             state = cast(PruningState, self.bound)
-            need = np.array([limit + state.whole for limit in limits.tolist()], dtype=object)
+            # Whole utilities beat a limit from the next whole number on; a limit is no whole number where others' are not.
+            need = np.array([_beyond(limit) if state.whole else limit for limit in limits.tolist()], dtype=object)
             pruned = state.prune(need, rows=rows, seconds=0.8 * seconds, threads=threads)
             cells = int(0.2 * seconds * threads * _CELLS)
             settle(self.local, state, pruned, self.task.arithmetic, cells, threads)
@@ -226,6 +228,11 @@ class AgentWork:
         """Put the bound into the table."""
         assert self.bound is not None
         self.table = replace(self.table, upper=self.bound.tables(self.task.arithmetic))
+
+
+def _beyond(limit: Number) -> Number:
+    """Return the least whole number above a limit."""
+    return limit if math.isinf(limit) else math.floor(limit) + 1
 
 
 def first_work(
@@ -309,7 +316,7 @@ def improve_all(
         left = max(0.0, start + order.seconds - time.perf_counter())
         part = left * share[agent] / total if total > 0 else 0.0
         total -= share[agent]
-        rest = _rest(task, work, rests[agent], sides) if work.enumerated else None
+        rest = _rest(task, work, rests[agent], sides) if agent in rests and work.enumerated else None
         pruned |= work.improve(rest, order.thresholds.get(root[agent]), order.best, part, order.sampled)
     lists = {a: sides.lower.rows[a] for a in works if a in sides.lower.rows and a not in sides.upper.rows}
     listings = {a: work.rows_listed() for a, work in works.items() if work.listing is not None}

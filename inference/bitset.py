@@ -6,7 +6,7 @@ orders affordable.
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import config, njit, types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
@@ -24,6 +24,17 @@ def lowest(context, word):
     """Return the index of the lowest bit set in a uint64 that is not zero."""
     zero_is_defined = ir.Constant(ir.IntType(1), 0)
     return types.int64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], zero_is_defined)
+
+
+if config.DISABLE_JIT:  # what interprets kernels: the GPU's simulator
+
+    def popcount(word):  # noqa: F811
+        """Return the number of bits set in a uint64."""
+        return int(word).bit_count()
+
+    def lowest(word):  # noqa: F811
+        """Return the index of the lowest bit set in a uint64 that is not zero."""
+        return (int(word) & -int(word)).bit_length() - 1
 
 
 @njit(cache=True, nogil=True)

@@ -66,8 +66,8 @@ class Compression:
         for v in scope:
             axis = into.index(self._replaced(v))
             shape = [-1 if i == axis else 1 for i in range(len(into))]
-            agent = int(self.owner[v])
-            if agent in self.rows:
+            if into[axis] != v:
+                agent = int(self.owner[v])
                 index.append(self.rows[agent][:, self.interfaces[agent].index(v)].reshape(shape))
             else:
                 index.append(np.arange(self.domains[v]).reshape(shape))

@@ -19,6 +19,7 @@ from dmcmc.samplers.state import change, eased, evaluate, feasible, fill_scores,
 # What the loops call; compile_chains binds these names to a sampler's compiled functions.
 init: Callable[..., Any]
 step: Callable[..., Any]
+scored: bool
 advance: Callable[..., Any]
 
 
@@ -58,7 +59,7 @@ def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, r
                     top = utility
                     kept[:] = z
             if descent > 0:
-                top = descend(model, kept, z, scores, top, descent)
+                top = descend(model, kept, z, scores, scored, top, descent)
                 kept[:] = z
             if top > after[0][row]:
                 keep(model, row, top, kept, after)
@@ -106,7 +107,7 @@ def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm,
             swap_rungs(model, utility, run_of, temperatures[t], ladder, key, row, first + t)
         for run in range(runs):
             if descent > 0:
-                top[run] = descend(model, kept[run], z[run], scores[run], top[run], descent)
+                top[run] = descend(model, kept[run], z[run], scores[run], scored, top[run], descent)
                 kept[run] = z[run]
             if top[run] > after[0][row]:
                 keep(model, row, top[run], kept[run], after)
@@ -152,11 +153,16 @@ def start_warm(model, source, z, scores):
 
 
 @njit(cache=True, _nrt=False)
-def descend(model, best, z, scores, utility, sweeps):
+def descend(model, best, z, scores, scored, utility, sweeps):
     """Go to a state of the same row and improve it greedily; return its utility."""
     for v in range(model.hidden):
         if z[v] != best[v]:
-            change(model, z, scores, v, best[v])
+            if scored:
+                change(model, z, scores, v, best[v])
+            else:
+                z[v] = best[v]
+    if not scored:
+        fill_scores(model, z, scores)
     for _ in range(sweeps):
         better = greedy_sweep(model, z, scores, utility)
         if better == utility:
@@ -175,14 +181,15 @@ def keep(model, row, utility, z, rows):
 
 @lru_cache
 def compile_chains(sampler: Sampler) -> Callable[..., None]:
-    """Return the loop compiled around a sampler's functions, cached on disk by their sources."""
-    source = inspect.getsource(sampler.init) + inspect.getsource(sampler.step)
+    """Return the loop compiled around a sampler's functions, cached on disk by their modules' sources."""
+    # Of their modules, since helpers and constants count too.
+    source = "".join(inspect.getsource(inspect.getmodule(f) or f) for f in (sampler.init, sampler.step))
     outer = _exchange if sampler.exchange else _chains
-    digest = hashlib.sha256(source.encode()).hexdigest()[:12]
+    digest = hashlib.sha256(f"{sampler.scored} {source}".encode()).hexdigest()[:12]
     name = f"{outer.__name__}_{sampler.init.__module__}_{digest}".replace(".", "_")
     # Without reference counts, which cost more than the draws: they may not allocate.
     bare = njit(_nrt=False)
-    names = {**outer.__globals__, "init": bare(sampler.init), "step": bare(sampler.step)}
+    names = {**outer.__globals__, "init": bare(sampler.init), "step": bare(sampler.step), "scored": sampler.scored}
     names["advance"] = bare(FunctionType(_advance.__code__, names, name + "_advance"))
     loop = FunctionType(outer.__code__, names, name)
     loop.__qualname__ = name

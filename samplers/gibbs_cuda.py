@@ -438,6 +438,7 @@ def keep_best(
     heads,
     group,
     first,
+    repair,
     best_states,
     best_utility,
     states_before,
@@ -459,7 +460,9 @@ def keep_best(
     slot = np.uint64(block) * np.uint64(threads) + np.uint64(tid)
     place = np.uint64(heads[h + 8] + row)
     winner, top, improved = slot, utility_before[place], False
-    for run in range(runs):
+    half = np.int64(1) << np.int64(heads[h + 13] - 1) if heads[h + 13] > 0 else np.int64(0)
+    done = repair and (heads[h + 13] == 0 or top > -half)  # a repair leaves rows alone that violate nothing
+    for run in range(runs if not done else 0):
         utility = best_utility[slot + np.uint64(run)]
         if utility > top or (first and run == 0):
             winner, top, improved = slot + np.uint64(run), utility, True

@@ -13,8 +13,9 @@ from dmcmc.samplers.gpu_layout import lay_out
 from dmcmc.samplers.model import ChainModel
 
 _MOST_WORDS = 8  # words of scores in registers at once
+_WORTH = {WHOLE: 1.0, TURNS: 0.85, SINGLE: 0.8, GLOBAL: 0.5}  # of a thread, by where it finds columns
 _COPIERS = 128  # threads that it takes to copy a variable's columns while others wait
-_THREADS = (768, 384, 256, 192, 128, 96, 64, 32)
+_THREADS = (384, 768, 256, 192, 128, 96, 64, 32)  # the earlier the better: two blocks hide each other's waiting
 
 
 class Batch(NamedTuple):
@@ -163,7 +164,7 @@ def choose_launch(
     value = 1 if batch.shape.small else 2
     rows = Counter(batch.heads[:, 7].tolist())
     chains = max(max(rows) * runs, group)
-    best: tuple[tuple[int, int, int, int], Launch] | None = None
+    best: tuple[tuple[float, int, int], Launch] | None = None
     for stage, buffer in ((WHOLE, whole + slack), (TURNS, 2 * (turn + slack)), (SINGLE, turn + slack), (GLOBAL, 0)):
         for threads in _THREADS:
             shared = 8 * buffer + n * threads * value
@@ -175,7 +176,7 @@ def choose_launch(
             blocks = sum(-(-r * runs // used) * agents for r, agents in rows.items())
             resident = min(registers // threads, shared_limit // (shared + 1024)) or 1
             active = min(blocks, resident * processors) * threads
-            score = (active, stage, min(blocks, 2 * processors), threads)
+            score = (active * _WORTH[stage], min(blocks, 2 * processors), -_THREADS.index(threads))
             if best is None or score > best[0]:
                 best = score, Launch(batch.shape._replace(stage=stage), threads, buffer, shared)
     return best and best[1]

@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from numba.core.errors import NumbaError
 from numpy.typing import NDArray
 
 from dmcmc.inference.agents import LocalProblem
@@ -17,6 +18,7 @@ from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.threads import run_parallel
 from dmcmc.samplers.chains import compile_chains
 from dmcmc.samplers.evaluation import evaluate_rows
+from dmcmc.samplers.explain import explain
 from dmcmc.samplers.model import MOST_ENTRIES, build_model, column_entries, flatten_local
 from dmcmc.samplers.protocol import SampledTable, Sampler, Settings
 from dmcmc.samplers.rng import chain_key
@@ -67,9 +69,12 @@ class ChainSolver:
         """Sample every agent, to go on with later; chains of all agents are spread over the threads."""
         kernel, threads = compile_chains(self.sampler), settings.backend.threads
         started = [Chains(local, settings, self.sampler, kernel) for local in problems]
-        left = _on_gpu(self.sampler, started, settings)
-        for number in range(max((len(chains.rounds) for chains in left), default=0)):
-            run_parallel([task for chains in left for task in chains.tasks(number, threads)], threads)
+        try:
+            left = _on_gpu(self.sampler, started, settings)
+            for number in range(max((len(chains.rounds) for chains in left), default=0)):
+                run_parallel([task for chains in left for task in chains.tasks(number, threads)], threads)
+        except NumbaError as error:
+            raise explain(self.sampler, error) from error
         for _ in started:
             settings.progress(1)
         return started

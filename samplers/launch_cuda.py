@@ -98,6 +98,9 @@ class _Launcher:
         first = 1
         for number, of_agents in enumerate(zip(*rounds, strict=True)):
             trials = len(of_agents[0].temperatures)
+            if of_agents[0].repair and self._all_feasible(after[1], rows):
+                first += trials
+                continue
             before, after = after, before
             temperatures = np.concatenate([np.asarray(r.temperatures, dtype=np.float32) for r in of_agents])
             ladders = np.concatenate([r.rungs(int(heads[0, 22])) for r in of_agents])
@@ -112,13 +115,20 @@ class _Launcher:
                 state = before[0], states, utility, mates, worths
                 self.start(blocks, on_device, *parts, *schedule, trials, first, of_agents[0], *state)
                 keep_best[blocks, self.threads](
-                    *parts, on_device, self.group, number == 0, states, utility, *before, *after
+                    *parts, on_device, self.group, number == 0, of_agents[0].repair, states, utility, *before, *after
                 )
             first += trials
         host = device.pinned("chains states", total, self.value)
         if total:
             after[0][:total].copy_to_host(host)
         return [host[h[19] : h[19] + h[2] * h[7]].reshape(h[2], h[7]).T.copy() for h in heads]
+
+    def _all_feasible(self, utility: Any, rows: int) -> bool:
+        """Return whether no row's best state violates anything."""
+        host = self.device.pinned("chains rows", rows, np.dtype(np.int64))
+        utility[:rows].copy_to_host(host)
+        violation = np.repeat(self.heads[:, 13], self.heads[:, 7])
+        return bool(((violation == 0) | (host > -(1 << np.maximum(violation, 1) - 1))).all())
 
 
 def _gibbs(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:

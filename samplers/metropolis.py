@@ -13,6 +13,9 @@ from dmcmc.samplers.rng import philox, uniform
 from dmcmc.samplers.state import eased, evaluate, random_state
 
 
+_ACCEPT = 1 << 23  # block of the counter that decides on acceptance
+
+
 @njit(cache=True)
 def propose(value, size, normal):
     """Return round(value + |D|^¼·normal), reflected into 0..size−1."""
@@ -43,7 +46,7 @@ def step(model, z, scores, utility, scratch, rng, trial, temperature):
             normal = radius * math.sin(angle)
         z[v] = propose(z[v], model.domains[v], normal)
     proposed = evaluate(model, z)
-    words = philox(rng[0], rng[1], rng[2], rng[3], trial, 1 << 24)
+    words = philox(rng[0], rng[1], rng[2], rng[3], trial, _ACCEPT)
     if math.log(uniform(words[0])) * temperature < eased(model, proposed) - eased(model, utility):
         return proposed
     for v in range(model.hidden):
@@ -56,4 +59,5 @@ SAMPLER = Sampler(
     summary="Metropolis-Hastings with the DMCMC paper's joint proposal; temperature: 1 is the paper's",
     init=init,
     step=step,
+    scored=False,
 )

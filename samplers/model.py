@@ -146,7 +146,7 @@ def _model(
         width=width,
         data=data,
         violation=violation,
-        penalty=PENALTY * spread if violation else 0.0,
+        penalty=float(np.float32(PENALTY * spread)) if violation else 0.0,  # exact times a whole number
         spread=spread,
         scale=scale,
         column_start=links.column_start,

@@ -132,6 +132,8 @@ class Sampler(NamedTuple):
         makes all trials from one random start.
     exchange : bool
         Whether the runs of a row exchange states, each at a temperature of its own.
+    scored : bool
+        Whether ``step`` keeps ``scores`` up to date.
 
     ``model`` is a :class:`dmcmc.samplers.model.ChainModel`; ``z``, ``scores`` and utilities are described in
     :mod:`dmcmc.samplers.state`, which has the moves; ``rng`` is (key 0, key 1, row, run), for
@@ -144,3 +146,4 @@ class Sampler(NamedTuple):
     step: Callable[..., Any]
     rounds: Rounds | None = None
     exchange: bool = False
+    scored: bool = True

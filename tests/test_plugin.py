@@ -4,6 +4,7 @@ Run as a script with a file name this module writes there which states the GPU p
 which must be chosen before numba is imported, that is a process of its own.
 """
 
+import importlib
 import json
 import os
 import re
@@ -22,7 +23,9 @@ from dmcmc.inference.agents import divide
 from dmcmc.inference.arithmetic import choose_arithmetic
 from dmcmc.inference.backends import Backend
 from dmcmc.inference.device import gpu_problem
+from dmcmc.inference.errors import ConfigError
 from dmcmc.samplers import registry
+from dmcmc.samplers.launch import ChainSolver
 from dmcmc.samplers.model import build_model
 from dmcmc.samplers.protocol import Settings
 from dmcmc.samplers.rng import chain_key
@@ -208,6 +211,16 @@ def test_a_broken_plug_in_is_named_in_one_line(folder, capfd, name):
     lines = json.loads(capfd.readouterr().out)
     assert lines[name].startswith("cannot be loaded: ") and expected in lines[name]
     assert lines[NAME] == sampler().summary  # the others are unharmed
+
+
+def test_a_sampler_that_does_not_compile_is_named_with_its_line(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = (DISTRIBUTION / "dmcmc_threshold.py").read_text()
+    (tmp_path / "allocating.py").write_text(source.replace("utility = proposed", "utility += np.zeros(1)[0]"))
+    problem = divide(example(0.0)).locals[:1]
+    solver = ChainSolver(importlib.import_module("allocating").SAMPLER)
+    with pytest.raises(ConfigError, match=rf"'{NAME}' does not compile \(.*allocating\.py:\d+\): .*zeros"):
+        solver.solve(problem, Settings(choose_arithmetic(example(0.0).factors)))
 
 
 @pytest.mark.parametrize(("language", "path"), [("python", "dmcmc_threshold.py"), ("toml", "pyproject.toml")])

@@ -34,7 +34,12 @@ def random_local(seed, agent, hard=0.0, arity=2, floats=False, domain=9):
 
 def rounds_of(model):
     hot = np.geomspace(2 * model.spread, 0.2 * model.spread, 2).astype(np.float32)
-    return [Round(hot, ladder=3.0), Round(np.array([0.3 * model.spread], np.float32), warm=True, descent=2, ladder=3.0)]
+    cold = np.array([0.3 * model.spread], np.float32)
+    return [
+        Round(hot, ladder=3.0),
+        Round(cold, warm=True, descent=2, ladder=3.0),
+        Round(hot, warm=True, repair=True, ladder=3.0),
+    ]
 
 
 def on_cpu(sampler, local, model, key, rounds):
@@ -46,7 +51,7 @@ def on_cpu(sampler, local, model, key, rounds):
     for this in rounds:
         before, after = after, before
         compile_chains(sampler)(
-            model, shape, 0, rows, RUNS, this.temperatures, this.rungs(RUNS), first, this.warm, this.descent,
+            model, shape, 0, rows, RUNS, this.temperatures, this.rungs(RUNS), first, this.warm, this.repair, this.descent,
             np.array(key, dtype=np.uint64), before, after,
         )  # fmt: skip
         first += this.temperatures.size

@@ -1,0 +1,282 @@
+"""Is every answer what it says? Random problems, all methods, bounds and budgets, each against the true optimum.
+
+    python benchmarks/soundness.py [--problems 2000] [--first 0] [--simulated 40] [--output benchmarks/results/soundness.txt]
+
+A problem and a configuration are drawn from each seed. The optimum comes from :func:`optimum`, an elimination in plain
+NumPy that shares no code with the solver. Of every answer and of every point of its trace it is checked that
+
+    objective <= optimum <= bound        (the other way round for costs)
+
+that the objective is what the assignment is worth, that `optimal`, `infeasible` and a gap of 0 are claimed only when
+true, that the trace is monotone, and that a target gap or time is kept to. ``--simulated`` runs some more, tiny ones, with
+`device: cuda` under Numba's simulator. Exit code 1 if anything is wrong; the line names the seed.
+"""
+
+import argparse
+import collections
+import math
+import os
+import platform
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc import Factor, Problem
+from dmcmc.config import Config, parse
+from dmcmc.inference.errors import ResourceError
+from dmcmc.inference.tables import forbidden
+from dmcmc.result import Result
+from dmcmc.solve import solve
+
+METHODS = ("auto", "annealing", "gibbs", "tempering", "metropolis-hastings", "exact")
+BOUNDS = ("auto", "none", "dual", "triangles", "mini-bucket")
+TIMES = (None, None, 0.001, 0.05, 0.3)
+_CELLS = 3e6  # of the reference's largest table
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a seed stands for.
+
+    Attributes
+    ----------
+    exact : bool
+        Whether all utilities are integers: then nothing may be off by anything.
+    """
+
+    problem: Problem
+    config: Config
+    exact: bool
+
+
+def draw(seed: int, tiny: bool = False, device: str = "cpu", most_seconds: float = math.inf) -> Case:
+    """Return the problem and the configuration of a seed."""
+    rng = np.random.default_rng([seed, 7])
+    kind = str(rng.choice(["small", "wide", "mixed", "large"], p=[0.15, 0.05, 0.2, 0.6])) if not tiny else "small"
+    exact = kind != "mixed" and bool(rng.random() < 0.6)
+    problem = _draw_problem(rng, tiny, kind, exact)
+    return Case(problem, _draw_config(rng, tiny, device, most_seconds), exact)
+
+
+def _draw_problem(rng: np.random.Generator, tiny: bool, kind: str, exact: bool) -> Problem:
+    """Agents with an interface of 0 to 4 variables each, whose factors are unary, binary and ternary.
+
+    ``kind``: magnitudes of entries; in ``mixed`` problems some factors are whole and some are not.
+    """
+    agents = int(rng.integers(1, 4 if tiny else 6))
+    sizes = rng.integers(0, 4 if tiny else 7, agents)
+    n = int(sizes.sum())
+    owner = np.repeat(np.arange(agents), sizes)
+    most = int(rng.integers(1, 4 if tiny else 6))
+    domains = rng.integers(1, most + 1, n)
+    mine = [np.flatnonzero(owner == a) for a in range(agents)]
+    shared = [rng.permutation(own)[: rng.integers(0, 5)] for own in mine]
+    hard = float(rng.choice([0.0, 0.0, 0.05, 0.15, 0.4]))
+    scopes: list[list[int]] = []
+    for own in mine:
+        for _ in range(int(rng.integers(0, 2 * own.size + 2))):
+            scopes.append(rng.permutation(own)[: rng.integers(1, 4)].tolist())
+    groups = rng.integers(0, rng.integers(1, 3), agents)  # agents of different groups share nothing
+    for _ in range(int(rng.integers(0, 2 * agents + 1))):
+        group = int(rng.integers(0, 2))
+        pool = [v for a in range(agents) if groups[a] == group for v in shared[a].tolist()]
+        scopes.append(rng.permutation(pool)[: rng.integers(2, 4)].tolist() if pool else [])
+    sense = str(rng.choice(["max", "min"]))
+    factors = []
+    for scope in scopes:
+        if not scope and rng.random() < 0.7:
+            continue
+        shape = tuple(int(domains[v]) for v in scope)
+        table = _draw_table(rng, shape, kind, exact, hard if scope else hard / 20)
+        factors.append(Factor.of(scope, -table if sense == "min" else table, sense))
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(n)),
+        domains=domains,
+        agents=tuple(f"a{a}" for a in range(agents)),
+        owner=owner,
+        factors=tuple(factors),
+        sense=sense,
+    )
+
+
+def _draw_table(
+    rng: np.random.Generator, shape: tuple[int, ...], kind: str, exact: bool, hard: float
+) -> NDArray[np.float64]:
+    size = {"small": 3.0, "wide": 2.0**40, "mixed": 4.0, "large": 1000.0}[kind]
+    low = -size if rng.random() < 0.7 else 0.0
+    whole = exact or (kind == "mixed" and rng.random() < 0.6)
+    values = np.rint(rng.uniform(low, size, shape)) if whole else rng.uniform(low, size, shape)
+    return np.asarray(np.where(rng.random(shape) < hard, -np.inf, values))
+
+
+def _draw_config(rng: np.random.Generator, tiny: bool, device: str, most_seconds: float) -> Config:
+    method = str(rng.choice(METHODS))
+    local: dict[str, Any] = {
+        "method": method,
+        "bound": str(rng.choice(BOUNDS)),
+        "runs": int(rng.integers(1, 4)),
+        "samples": int(rng.choice([1, 5] if tiny else [1, 5, 20])),
+        "rows": rng.choice(["auto", "auto", 1, 3, 10]).item(),
+        "cells": int(rng.choice([1, 60, 4_000_000_000])),
+    }
+    if isinstance(local["rows"], str) and local["rows"] != "auto":
+        local["rows"] = int(local["rows"])
+    combine: dict[str, Any] = {"method": str(rng.choice(["auto", "auto", "exact", "mini-bucket"]))}
+    if combine["method"] != "exact":
+        combine["z"] = ["auto", 2, 3, 4][int(rng.integers(0, 4))]
+        combine["partition"] = str(rng.choice(["scope", "content"]))
+        combine["moment_matching"] = bool(rng.integers(0, 2))
+    seconds = TIMES[int(rng.integers(0, len(TIMES)))]
+    budget: dict[str, Any] = {"gap": float(rng.choice([0.0, 0.0, 0.05, 0.5]))}
+    if seconds is not None:
+        budget["time"] = min(seconds, most_seconds)
+    if rng.random() < 0.2:
+        budget["memory"] = int(rng.choice([2000, 10_000, 100_000]))
+    sections = {"local": local, "combine": combine, "budget": budget}
+    return parse({"problem": {"file": "-"}, **sections, "device": device, "seed": int(rng.integers(0, 1000))})
+
+
+def optimum(problem: Problem) -> float | None:
+    """Return the best utility (in the sense of a maximisation), −inf if there is none; None if it takes too much.
+
+    A variable with the fewest joined entries is eliminated next; whole numbers below 2^53 are exact.
+    """
+    tables = []
+    for factor in problem.factors:
+        values = factor.table.astype(np.float64)
+        values[forbidden(factor.table)] = -np.inf
+        tables.append((factor.scope, values))
+    domains, left = problem.domains, set(range(problem.n_variables))
+    while left:
+        around = {v: {u for scope, _ in tables if v in scope for u in scope} | {v} for v in left}
+        v = min(left, key=lambda v: (math.prod(int(domains[u]) for u in around[v]), v))
+        if math.prod(int(domains[u]) for u in around[v]) > _CELLS:
+            return None
+        names = sorted(around[v])
+        joined = np.zeros([int(domains[u]) for u in names])
+        for scope, values in (t for t in tables if v in t[0]):
+            axes = np.argsort(scope)
+            joined = joined + values.transpose(axes).reshape([int(domains[u]) if u in scope else 1 for u in names])
+        tables = [t for t in tables if v not in t[0]]
+        tables.append((tuple(u for u in names if u != v), joined.max(axis=names.index(v))))
+        left.remove(v)
+    return float(sum(values.item() for _, values in tables))
+
+
+def worth(problem: Problem, values: list[int]) -> float:
+    """Return an assignment's utility, −inf if it breaks a hard constraint."""
+    total = []
+    for factor in problem.factors:
+        entry = factor.table[tuple(values[v] for v in factor.scope)]
+        total.append(-math.inf if forbidden(entry) else entry.item())
+    return -math.inf if -math.inf in total else math.fsum(total)
+
+
+def complaints(case: Case, result: Result, best: float) -> list[str]:
+    """Return what is wrong with an answer, given the optimum (as utilities)."""
+    problem, sign = case.problem, 1 if case.problem.sense == "max" else -1
+    scale = sum(float(np.abs(f.table[~forbidden(f.table)]).max(initial=0)) for f in problem.factors)
+    tolerance = 0.0 if case.exact else 1e-12 * max(1.0, scale)
+    found: list[str] = []
+
+    def expect(holds: bool, what: str) -> None:
+        if not holds:
+            found.append(what)
+
+    points = [(p.objective, p.bound) for p in result.trace] + [(result.objective, result.bound)]
+    for objective, bound in points:
+        expect(objective is None or sign * objective <= best + tolerance, f"objective {objective} beyond {sign * best}")
+        expect(bound is None or sign * bound >= best - tolerance, f"bound {bound} cuts {sign * best} off")
+    for (before, above), (after, below) in zip(points, points[1:], strict=False):
+        expect(
+            before is None or (after is not None and sign * after >= sign * before), f"objective {before} -> {after}"
+        )
+        lower = above is None or (below is not None and sign * below <= sign * above) or result.status == "infeasible"
+        expect(lower, f"bound {above} -> {below}")
+    times = [p.time for p in result.trace]
+    expect(times == sorted(times), "the trace goes back in time")
+    if result.assignment is not None:
+        values = [int(result.assignment[name]) for name in problem.variables]  # type: ignore[call-overload]
+        value = worth(problem, values)
+        expect((value > -math.inf) == (result.objective is not None), "objective and feasibility differ")
+        if result.objective is not None:
+            expect(abs(sign * result.objective - value) <= tolerance, f"worth {sign * value}, not {result.objective}")
+    expect((result.status == "infeasible") <= (best == -math.inf), "infeasible, but it is not")
+    if result.status == "optimal" or result.gap == 0:
+        close = best - sign * (result.objective if result.objective is not None else math.inf) <= 1e-9 * max(
+            1.0, abs(best)
+        )
+        expect(
+            close if not case.exact else result.objective == sign * best, f"claims the optimum, which is {sign * best}"
+        )
+    expect(result.status != "timeout" or case.config.budget.time is not None, "timed out without a budget of time")
+    gap = case.config.budget.gap
+    expect(not (result.status == "timeout" and result.gap is not None and result.gap <= gap), "timed out at its gap")
+    return found
+
+
+def check(seed: int, **how: Any) -> tuple[str, list[str]]:
+    """Solve a seed's problem; return a word for what came out, and what is wrong."""
+    case = draw(seed, **how)
+    best = optimum(case.problem)
+    if best is None:
+        return "no reference", []
+    try:
+        result = solve(case.problem, case.config)
+    except ResourceError:
+        return "refused (memory or z)", []
+    assert result is not None
+    word = result.status
+    if result.status in ("feasible", "timeout") and result.bound is not None:
+        word += ", bounded"
+    return word, complaints(case, result, best)
+
+
+def _simulated(count: int) -> int:
+    """Check tiny problems with ``device: cuda`` in a process that simulates one."""
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), "--problems", str(count), "--tiny"]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def main() -> int:
+    """Check, print counts."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", type=int, default=2000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--simulated", type=int, default=0)
+    parser.add_argument("--tiny", action="store_true", help="tiny problems, device: cuda")
+    parser.add_argument("--output", type=Path)
+    options = parser.parse_args()
+    how: dict[str, Any] = {"tiny": True, "device": "cuda", "most_seconds": 0.05} if options.tiny else {}
+    counts: collections.Counter[str] = collections.Counter()
+    wrong, start = 0, time.perf_counter()
+    for seed in range(options.first, options.first + options.problems):
+        try:
+            word, found = check(seed, **how)
+        except Exception as error:
+            word, found = "crashed", [f"{type(error).__name__}: {error}"]
+        counts[word] += 1
+        wrong += bool(found)
+        for text in found[:3]:
+            print(f"seed {seed}: {word}: {text}", flush=True)
+    where = "device: cuda, simulated" if options.tiny else f"{platform.machine()}, {os.cpu_count()} cores"
+    lines = [
+        f"{options.problems} problems from seed {options.first} ({where}): {wrong} wrong; {time.perf_counter() - start:.0f} s",
+        *(f"  {word:24s} {count:6d}" for word, count in sorted(counts.items())),
+    ]
+    print("\n".join(lines), flush=True)
+    if options.output:
+        options.output.write_text("\n".join(lines) + "\n")
+    simulated = _simulated(options.simulated) if options.simulated else 0
+    return int(wrong > 0 or simulated != 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
