@@ -17,9 +17,11 @@ from dmcmc.inference.bounds.protocol import BoundState, PruningState
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.compression import Compression, Rows
 from dmcmc.inference.dpop import UtilMessage
+from dmcmc.interrupt import Interrupt
 from dmcmc.mpi.world import World
 from dmcmc.report import gap_at
 from dmcmc.samplers import registry
+from dmcmc.samplers.auto import FIRST_SHARE
 from dmcmc.samplers.launch import ChainSolver
 from dmcmc.samplers.protocol import Resumable, SampledTable
 from dmcmc.samplers.row_choice import choose_rows
@@ -29,9 +31,10 @@ from dmcmc.task import Task
 Number = int | float
 
 _FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
-_FIRST_SHARE = 0.1  # of the time budget goes to the first bounds
+_FIRST_LEAST = 0.02  # seconds of an agent's first bound
 _CELLS = 5e8  # table cells that a thread eliminates in a second
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
+_PATIENCE = 10.0  # seconds that an agent works at once: so long Ctrl-C has to wait
 _FOCUS = 4  # rows that are sampled on: one in so many, the most promising ones
 
 
@@ -88,7 +91,7 @@ class AgentWork:
 
     def exported(self) -> SampledTable:
         """Return the table as the combination takes it: without dead rows, over the listing if there is one."""
-        if self.dead is None or self.table.upper is None:
+        if self.dead is None or self.table.upper is None or (self.listing is None and self.table.exact):
             return self.table
         lowest = self.task.arithmetic.lowest
         if self.listing is None:
@@ -120,11 +123,11 @@ class AgentWork:
 
     def start_bound(self, seconds: float | None) -> None:
         """Bound the table from above, within a time or by a fixed amount of work."""
-        name = self.task.config.local.bound
+        name = self.task.choices[self.local.agent].bound
         if self.table.upper is not None or name == "none":
             return
         start = time.perf_counter()
-        self.bound = bounds_registry.get("triangles" if name == "auto" else name).start(self.local)
+        self.bound = bounds_registry.get(name).start(self.local)
         threads = self.task.backend.threads
         if seconds is None:
             self.bound.improve(sweeps=_FIRST_SWEEPS, threads=threads)
@@ -259,7 +262,10 @@ def first_work(
             works[agent] = AgentWork(task, whole, local, table, run)
     open_ = [a for a in mine if works[a].table.upper is None]
     for agent in open_:
-        left = None if deadline is None else _FIRST_SHARE * max(0.0, deadline - time.perf_counter()) / len(open_)
+        left = None
+        if deadline is not None:
+            left = FIRST_SHARE * max(0.0, deadline - time.perf_counter()) / len(open_)
+            left = min(left, max(_FIRST_LEAST, task.choices[agent].first_bound))
         works[agent].start_bound(left)
     return works, sides
 
@@ -294,6 +300,7 @@ def improve_all(
     sides: Sides,
     rests: Mapping[int, UtilMessage],
     order: Order,
+    interrupt: Interrupt,
 ) -> tuple[Sides, bool]:
     """Give this rank's agents their parts of some seconds: by what each contributes to the gap, one after the other.
 
@@ -314,7 +321,8 @@ def improve_all(
     total, start, pruned = sum(share.values()), time.perf_counter(), False
     for agent, work in works.items():
         left = max(0.0, start + order.seconds - time.perf_counter())
-        part = left * share[agent] / total if total > 0 else 0.0
+        part = left * share[agent] / total if total > 0 and not interrupt.asked else 0.0
+        part = min(part, _PATIENCE)
         total -= share[agent]
         rest = _rest(task, work, rests[agent], sides) if agent in rests and work.enumerated else None
         pruned |= work.improve(rest, order.thresholds.get(root[agent]), order.best, part, order.sampled)

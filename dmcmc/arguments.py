@@ -98,8 +98,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or a sampler's name"
     )
     solve.add_argument("--z", metavar="N", help="mini-buckets: messages of at most N variables, or auto")
-    solve.add_argument("--timeout", metavar="SECONDS", help="stop then, with the best so far")
-    solve.add_argument("--gap", metavar="GAP", help="stop at a relative gap between bound and objective")
     _add_run_options(solve)
     _add_file_options(solve)
 
@@ -160,6 +158,9 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", metavar="N", help="seed of the samplers (a generated problem's is problem.seed)")
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")
+    parser.add_argument("--timeout", metavar="SECONDS", help="stop then, with the best so far")
+    parser.add_argument("--gap", metavar="GAP", help="stop at a relative gap between bound and objective")
+    parser.add_argument("--explain", action="store_true", help="first say what each agent will do, and why")
     parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 

@@ -5,13 +5,13 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dmcmc.config import Config, problem_of, read_config
 from dmcmc.failure import exit_code, report
 from dmcmc.inference.errors import ConfigError, DmcmcError, FileError
 from dmcmc.inference.problem import Problem
-from dmcmc.inputs import check_run, load, options_of
+from dmcmc.inputs import check_run, explainer, load, options_of
 from dmcmc.result import Output, Result, check_writable
 from dmcmc.terminal import emit
 from dmcmc.yaml_lines import value_of
@@ -81,25 +81,26 @@ def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[N
     return ready
 
 
-def _prepare(arguments: Namespace) -> tuple[Config, Problem]:
-    options: dict[str, Any] = {
-        name: value for name in ("device", "output") if (value := getattr(arguments, name)) is not None
-    }
-    if arguments.seed is not None:
-        options["seed"] = value_of(arguments.seed, "--seed")
-    options |= options_of(arguments)
-    config, document = read_config(arguments.config, arguments.set, options)
+class _Job(NamedTuple):
+    """What every rank knows before the work starts."""
+
+    config: Config
+    problem: Problem
+    explain: bool
+
+
+def _prepare(arguments: Namespace) -> _Job:
+    config, document = read_config(arguments.config, arguments.set, options_of(arguments))
     check_run(config, document)
-    return config, problem_of(config, document)
+    return _Job(config, problem_of(config, document), arguments.explain)
 
 
-def _solve(job: tuple[Config, Problem], world: "World") -> Result | None:
+def _solve(job: _Job, world: "World") -> Result | None:
     from dmcmc.progress import progress_for
     from dmcmc.solve import solve
 
-    config, problem = job
     with progress_for(world.rank) as progress:
-        return solve(problem, config, world, progress)
+        return solve(job.problem, job.config, world, progress, explainer(job.explain))
 
 
 def _abort(world: "World", error: BaseException) -> int:
@@ -227,7 +228,7 @@ def samplers(arguments: Namespace) -> int:
     """List the local solvers."""
     from dmcmc.samplers import registry
 
-    auto = {"auto": "exact where local.cells allows it, else gibbs"}
+    auto = {"auto": "exact where the budget allows it, else annealing with a bound"}
     _list(auto | dict(sorted(registry.names().items())), arguments.json)
     return 0
 

@@ -16,6 +16,7 @@ from dmcmc.inference.problem import Problem
 from dmcmc.reading import struct_of
 from dmcmc.yaml_lines import Document, Key, read, show, value_of
 
+OPTION_OF = {"budget.time": "timeout", "budget.gap": "gap"}  # options that are not called as their keys
 _MOST = 2**31 - 1
 _UNITS = {"": 1, "B": 1} | {
     f"{prefix}{suffix}": base**power
@@ -86,8 +87,9 @@ class Local(Section, frozen=True):
         ``"auto"``, a constant, or a :class:`Cooling`.
     guarantee : Guarantee or None
         In place of ``samples``.
-    cells : int
-        ``auto`` solves exactly where an agent's elimination takes at most so many table cells.
+    cells : int or "auto"
+        ``auto`` solves exactly where an agent's elimination takes at most so many table cells. Where this is
+        ``auto``: as many as ``budget.time`` allows; without one, 4·10^9, or 4·10^12 with a GPU.
     rows : int or "auto"
         A sampled agent with more interface assignments than this has a table of so many of them, the most promising
         ones; its bound covers all. ``auto`` lists 4096 where there are more than 2^17.
@@ -103,7 +105,7 @@ class Local(Section, frozen=True):
         Meta(description="auto, a number > 0 or {start: ..., end: ..., schedule: geometric or linear}"),
     ] = "auto"
     guarantee: Annotated[Guarantee | None, Meta(description="{alpha: ..., epsilon: ...}")] = None
-    cells: Cells = 4_000_000_000
+    cells: Annotated[Literal["auto"] | Cells, Meta(description="auto or a whole number >= 0 (and < 2^63)")] = "auto"
     rows: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
     bound: Annotated[str, Meta(min_length=1, description="auto, none or the name of a bound provider")] = "auto"
 
@@ -191,7 +193,7 @@ def read_config(
     overrides
         ``"key.sub=value"`` each, the value in YAML; sections are created where needed.
     options
-        Keys (``output``, ``problem.agents``) set by options of their own; errors name ``--key``.
+        Keys (``output``, ``problem.agents``) set by options of their own; errors name those.
 
     Raises
     ------
@@ -209,9 +211,17 @@ def read_config(
     for text in overrides:
         override(document, text)
     for name, value in (options or {}).items():
-        key = tuple(name.split("."))
-        document.override(key, value, f"--{key[-1]}")
+        document.override(tuple(name.split(".")), value, option_place(name))
     return config_of(document), document
+
+
+def option_place(name: str) -> str:
+    """Return the option that sets a key.
+
+    >>> option_place("problem.agents"), option_place("budget.time")
+    ('--agents', '--timeout')
+    """
+    return f"--{OPTION_OF.get(name, name.rpartition('.')[2])}"
 
 
 def parse(data: Mapping[str, Any]) -> Config:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,10 @@ def run_cycle(
 def _util_work(task: Task, tables: Mapping[int, SampledTable], sides: Sides) -> Callable[[int, list[Utils]], Steps]:
     """Return the UTIL steps of an agent as a function of its children's messages."""
     relaxation = relaxation_of(task.config.combine)
-    rooms = shift_rooms(task.division, task.tree, task.arithmetic)
+
+    @cache
+    def rooms() -> list[Number]:
+        return shift_rooms(task.division, task.tree, task.arithmetic)
 
     def step(agent: int, side: Compression, own: UtilMessage, children: list[UtilMessage]) -> UtilStep:
         return util_step(
@@ -103,7 +107,7 @@ def _util_work(task: Task, tables: Mapping[int, SampledTable], sides: Sides) -> 
             memory=task.config.budget.memory,
             name=task.problem.agents[agent],
             relaxation=relaxation,
-            room=rooms[agent],
+            room=lambda: rooms()[agent],
         )
 
     def work(agent: int, messages: list[Utils]) -> Steps:

@@ -2,25 +2,32 @@
 
 import re
 from argparse import Namespace
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from dmcmc.config import Config, config_of, divided, problem_of, read_config
+from dmcmc.config import OPTION_OF, Config, config_of, divided, option_place, problem_of, read_config
 from dmcmc.file_options import FILE_OPTIONS
 from dmcmc.inference.errors import FileError
 from dmcmc.inference.problem import Problem
 from dmcmc.result import check_writable
 from dmcmc.yaml_lines import Document, value_of
 
+if TYPE_CHECKING:
+    from dmcmc.task import Task
+
 _CONFIGURATION = re.compile(rb"(?:^|\n)problem\s*:")
 _HEAD = 65536
+_IN_YAML = ("agents", "seed", *OPTION_OF.values())  # the others are words
 
 
 def options_of(arguments: Namespace) -> dict[str, Any]:
-    """Return those options as keys of a configuration."""
-    given = {name: getattr(arguments, name) for name in FILE_OPTIONS}
+    """Return the options that a command has and was given as keys of a configuration."""
+    keys = {name: f"problem.{name}" for name in FILE_OPTIONS} | {name: name for name in ("seed", "device", "output")}
+    keys |= {option: key for key, option in OPTION_OF.items()}
+    given = {key: (name, getattr(arguments, name, None)) for name, key in keys.items()}
     return {
-        f"problem.{name}": value_of(value, f"--{name}") if name == "agents" else value
-        for name, value in given.items()
+        key: value_of(value, f"--{name}") if name in _IN_YAML else value
+        for key, (name, value) in given.items()
         if value is not None
     }
 
@@ -38,7 +45,7 @@ def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
     )
     document = Document("", {"problem": {"file": path}})
     for name, value in options.items():
-        document.override(tuple(name.split(".")), value, f"--{name.partition('.')[2]}")
+        document.override(tuple(name.split(".")), value, option_place(name))
     config = config_of(document)
     return divided(problem, config.problem, document.at), config
 
@@ -54,6 +61,15 @@ def check_run(config: Config, document: Document) -> None:
         from dmcmc.inference.device import resolve_device
 
         resolve_device(config.device)
+
+
+def explainer(wanted: bool) -> "Callable[[Task], None] | None":
+    """Return what prints the choices of a run, if that is wanted."""
+    if not wanted:
+        return None
+    from dmcmc.explain import print_explanation
+
+    return print_explanation
 
 
 def is_configuration(path: str) -> bool:

@@ -3,6 +3,7 @@
 import os
 import platform
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,8 @@ from dmcmc.version import __version__
 _PACKAGES = ("numpy", "numba", "networkx", "mpi4py", "msgspec", "PyYAML", "rich")
 
 
-def versions() -> dict[str, str | None]:
+@lru_cache
+def versions() -> Mapping[str, str | None]:
     """Return the versions of dmcmc, Python and the packages it stands on (None: not installed), importing none."""
     found: dict[str, str | None] = {"dmcmc": __version__, "python": platform.python_version()}
     for name in _PACKAGES:

@@ -7,6 +7,7 @@ from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.mpi.phases import Chosen, Sent, Steps
 from dmcmc.provenance import provenance
 from dmcmc.result import AgentMetrics, Result, guarantee_report
+from dmcmc.samplers.auto import Choice
 from dmcmc.samplers.protocol import SampledTable
 from dmcmc.standing import Standing
 from dmcmc.task import Task
@@ -96,7 +97,9 @@ def result_of(
         bound=outcome.bound,
         gap=outcome.gap,
         violation=outcome.violation,
-        assignment=None if outcome.status == "infeasible" else problem.assignment(standing.values[: problem.n_variables]),
+        assignment=None
+        if outcome.status == "infeasible"
+        else problem.assignment(standing.values[: problem.n_variables]),
         sense="max" if problem.sense == "max" else "min",
         time=seconds,
         simulated_time=max(share.clock for share in shares),
@@ -128,6 +131,21 @@ def _plan(task: Task, agents: Sequence[AgentMetrics]) -> dict[str, object]:
             names[a]: [task.problem.variables[v] for v in sep] for a, sep in enumerate(task.tree.separators) if sep
         },
         "methods": dict(zip(names, task.methods, strict=True)),
+        "choices": {
+            names[work.agent]: _choice(choice) for work, choice in zip(task.surveys, task.choices, strict=True)
+        },
         "combine": {a.name: "exact" if a.z is None else f"mini-bucket, z = {a.z}" for a in agents},
         "ranks": dict(zip(names, task.owner, strict=True)),
+    }
+
+
+def _choice(choice: Choice) -> dict[str, object]:
+    """Return what an agent did, why, and what the estimates were (seconds), as plain data."""
+    return {
+        "bound": choice.bound,
+        "device": choice.device,
+        "seconds": float(f"{choice.seconds:.3g}"),
+        "bytes": choice.bytes,
+        "reason": choice.reason,
+        "others": {other.method: float(f"{other.seconds:.3g}") for other in choice.others},
     }

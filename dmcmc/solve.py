@@ -6,7 +6,7 @@ those.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -23,11 +23,15 @@ from dmcmc.progress import Progress, Silent
 from dmcmc.report import Share, metrics_of, result_of
 from dmcmc.result import Result
 from dmcmc.standing import Order, Standing
-from dmcmc.task import prepare
+from dmcmc.task import Task, prepare
 
 
 def solve(
-    problem: Problem, config: Config, world: World | None = None, progress: Progress | None = None
+    problem: Problem,
+    config: Config,
+    world: World | None = None,
+    progress: Progress | None = None,
+    explain: Callable[[Task], None] | None = None,
 ) -> Result | None:
     """Solve a problem; called by every rank with the same arguments.
 
@@ -41,6 +45,8 @@ def solve(
         The ranks, from :func:`dmcmc.mpi.world.connect`; this process alone if None.
     progress
         Told how far this rank is.
+    explain
+        Called on rank 0 with what was chosen, before the work begins.
 
     Returns
     -------
@@ -56,15 +62,17 @@ def solve(
     start = time.perf_counter()
     deadline = None if config.budget.time is None else start + config.budget.time
     task = prepare(problem, config, world)
+    if explain is not None and world.rank == 0:
+        explain(task)
     mine = [agent for agent, rank in enumerate(task.owner) if rank == world.rank]
     post, standing = Post(world, task.owner), Standing(task, start, deadline)
     progress.stage("local tables", len(mine))
-    works, sides = first_work(task, world, mine, deadline, progress.advance)
-    clocks = {agent: works[agent].table.seconds for agent in mine}
-    sent: list[Mapping[int, Sent]] = []
-    extra: list[Mapping[int, Sent]] = []
-    cycles, pruned = 0, True
     with Interrupt(armed=deadline is not None) as interrupt:
+        works, sides = first_work(task, world, mine, deadline, progress.advance)
+        clocks = {agent: works[agent].table.seconds for agent in mine}
+        sent: list[Mapping[int, Sent]] = []
+        extra: list[Mapping[int, Sent]] = []
+        cycles, pruned = 0, True
         while True:
             cycles += 1
             progress.stage("combining")
@@ -79,7 +87,7 @@ def solve(
             if order.bounded:
                 rests, down = run_outside(task, post, cycle, tables, sides.upper)
                 extra.append(down)
-            sides, pruned = improve_all(task, world, works, cycle, sides, rests, order)
+            sides, pruned = improve_all(task, world, works, cycle, sides, rests, order, interrupt)
             for agent in mine:
                 clocks[agent] += works[agent].last
     metrics = {

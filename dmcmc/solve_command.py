@@ -1,17 +1,17 @@
 """``dmcmc solve FILE``: from the command line to a configuration, and to the answer."""
 
 import math
+import sys
 from argparse import Namespace
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from dmcmc import formats
-from dmcmc.config import Config, config_of, divided, override
+from dmcmc.config import Config, config_of, divided, option_place, override
 from dmcmc.inference.errors import ConfigError
 from dmcmc.inference.problem import Problem
-from dmcmc.inference.threads import cores
-from dmcmc.inputs import check_run, is_configuration, options_of
+from dmcmc.inputs import check_run, explainer, is_configuration, options_of
 from dmcmc.measure import exp_or_none, measure
 from dmcmc.memory import memory_limit
 from dmcmc.mpi.world import World
@@ -20,7 +20,6 @@ from dmcmc.yaml_lines import Document, value_of
 
 TASKS = ("mpe", "pr", "count")
 _SHARE = 0.75  # of this machine's memory
-_CELLS = 5e8  # that a core eliminates in a second, at least
 _ALL_CELLS = 2**62
 
 
@@ -31,6 +30,7 @@ class Job(NamedTuple):
     problem: Problem
     task: Literal["mpe", "pr", "count"]
     logarithms: bool
+    explain: bool
 
 
 class Explanation(Result, frozen=True, kw_only=True):
@@ -66,37 +66,21 @@ def prepare(arguments: Namespace) -> Job:
     check_run(config, document)
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     found, problem = formats.load_with_format(path, **given)
-    return Job(config, divided(problem, config.problem, document.at), task, found.logarithms)
+    return Job(config, divided(problem, config.problem, document.at), task, found.logarithms, arguments.explain)
 
 
 def _document(arguments: Namespace) -> Document:
     """Return the options as the sections of a configuration; what is not asked for is left to the memory."""
     document = Document("", {"problem": {"file": arguments.file}})
-    seconds = None if arguments.timeout is None else value_of(arguments.timeout, "--timeout")
-    document.data |= {"local": {"cells": _affordable(seconds)}, "budget": {"memory": memory_limit(_SHARE)}}
+    cells = _ALL_CELLS if arguments.timeout is None else "auto"
+    document.data |= {"local": {"cells": cells}, "budget": {"memory": memory_limit(_SHARE)}}
     for text in arguments.set:
         override(document, text)
     options = _method(arguments)
-    options |= {key: (value, f"--{key.partition('.')[2]}") for key, value in options_of(arguments).items()}
-    if seconds is not None:
-        options["budget.time"] = (seconds, "--timeout")
-    for name in ("gap", "seed"):
-        if getattr(arguments, name) is not None:
-            key = "budget.gap" if name == "gap" else name
-            options[key] = (value_of(getattr(arguments, name), f"--{name}"), f"--{name}")
-    for name in ("device", "output"):
-        if getattr(arguments, name) is not None:
-            options[name] = (getattr(arguments, name), f"--{name}")
+    options |= {key: (value, option_place(key)) for key, value in options_of(arguments).items()}
     for key, (value, place) in options.items():
         document.override(tuple(key.split(".")), value, place)
     return document
-
-
-def _affordable(seconds: Any) -> int:
-    """Return how many table cells an exact elimination may have; ``seconds`` is checked later."""
-    if isinstance(seconds, int | float) and 0 < seconds < 1e9:
-        return int(seconds * cores() * _CELLS)
-    return _ALL_CELLS
 
 
 def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
@@ -110,6 +94,8 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
             name = "--gap" if arguments.timeout is None else "--timeout"
             remedy = "; --z N makes it short" if task == "pr" else ""
             raise ConfigError(f"{name}: --task {task} is one elimination, which is not interrupted{remedy}")
+        if arguments.explain:
+            raise ConfigError(f"--explain: --task {task} is one elimination: there is nothing to choose")
     if z is not None and (method == "exact" or task == "count"):
         what = "--method exact" if method == "exact" else "--task count"
         raise ConfigError(f"--z: {what} splits nothing; leave it out")
@@ -142,13 +128,15 @@ def work(job: Job, world: World) -> Output | None:
     if split:
         from dmcmc.whole import solve_whole
 
+        if job.explain:
+            print("one agent: mini-buckets of the whole problem, as asked for", file=sys.stderr, flush=True)
         result = solve_whole(problem, config)
     else:
         from dmcmc.progress import progress_for
         from dmcmc.solve import solve
 
         with progress_for(world.rank) as progress:
-            result = solve(problem, config, world, progress)
+            result = solve(problem, config, world, progress, explainer(job.explain))
     return explained(result) if result is not None and job.logarithms else result
 
 

@@ -1,24 +1,29 @@
 """What every rank knows before the work starts: the problem divided, its numbers, the agents' tree, methods, places."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 from dmcmc.combination import arithmetic_for
-from dmcmc.config import Config, Cooling, Local
+from dmcmc.config import Config, Cooling
 from dmcmc.inference.agents import Division, LocalProblem, divide
 from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.backends import Backend
 from dmcmc.inference.densify import densify
+from dmcmc.inference.device import gpu_problem
 from dmcmc.inference.errors import DmcmcError
 from dmcmc.inference.problem import Problem
 from dmcmc.inference.pseudotree import PseudoTree, build_pseudotree
-from dmcmc.inference.threads import cores
+from dmcmc.inference.threads import cores, run_parallel
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto import choose_method
+from dmcmc.samplers.auto import CPU_CELLS, Choice, Limits, Survey, choose, exact_option, fixed_choice, survey
 from dmcmc.samplers.protocol import Settings
+from dmcmc.samplers.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.schedule import Temperature
 
+_QUICK = 0.05  # of the time budget
 _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up to here, else so many
 
 
@@ -32,10 +37,8 @@ class Task:
         What was asked; the answer is evaluated on it.
     problem : Problem
         The same as dense tables; variables beyond the original ones are hidden states.
-    methods : tuple of str
-        The local solver of each agent.
-    listed : tuple of int
-        How many rows a sampled agent's table has where that is not all of them; 0 for all.
+    surveys, choices : tuple
+        Each agent's work, counted, and what it does.
     owner : tuple of int
         The rank of each agent.
     """
@@ -46,10 +49,20 @@ class Task:
     division: Division
     arithmetic: Arithmetic
     tree: PseudoTree
-    methods: tuple[str, ...]
-    listed: tuple[int, ...]
+    surveys: tuple[Survey, ...]
+    choices: tuple[Choice, ...]
     owner: tuple[int, ...]
     backend: Backend
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The local solver of each agent."""
+        return tuple(choice.method for choice in self.choices)
+
+    @property
+    def listed(self) -> tuple[int, ...]:
+        """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
+        return tuple(choice.listed for choice in self.choices)
 
     def settings(self) -> Settings:
         """Return what local solvers are told."""
@@ -72,20 +85,24 @@ def prepare(original: Problem, config: Config, world: World) -> Task:
     problem = densify(original, config.budget.memory).problem
     division = divide(problem)
     arithmetic = arithmetic_for(problem, config.combine)
-    surveyed: list[tuple[str, int, float]] = []
+    surveyed: list[Survey] = []
     failure: DmcmcError | None = None
+    mine = division.locals[world.rank :: world.size]
+    threads = max(1, cores() // world.local_size)
     try:
-        surveyed = [
-            _survey(local, config.local, config.budget.memory, arithmetic)
-            for local in division.locals[world.rank :: world.size]
-        ]
+        if config.local.method in ("auto", "exact"):
+            run_parallel([partial(getattr, local, "plan") for local in mine], threads)
+        for local in mine:
+            surveyed.append(_survey(local, config, arithmetic))
     except DmcmcError as error:
         failure = error
     shares = world.allgather(failure or surveyed)
     for share in shares:
         if isinstance(share, DmcmcError):
             raise share
-    choices = [shares[agent % world.size][agent // world.size] for agent in range(problem.n_agents)]
+    surveys = tuple(shares[agent % world.size][agent // world.size] for agent in range(problem.n_agents))
+    backend = Backend.of(config.device, threads, world.local_size)
+    choices = _choose(surveys, config, world, backend)
     return Task(
         original=original,
         problem=problem,
@@ -93,31 +110,69 @@ def prepare(original: Problem, config: Config, world: World) -> Task:
         division=division,
         arithmetic=arithmetic,
         tree=build_pseudotree(problem, division),
-        methods=tuple(method for method, _, _ in choices),
-        listed=tuple(listed for _, listed, _ in choices),
-        owner=place_agents([cost for *_, cost in choices], world.size),
-        backend=Backend.of(config.device, max(1, cores() // world.local_size), world.local_size),
+        surveys=surveys,
+        choices=tuple(choices),
+        owner=place_agents([choice.seconds for choice in choices], world.size),
+        backend=backend,
     )
 
 
-def _survey(local: LocalProblem, options: Local, memory: int, arithmetic: Arithmetic) -> tuple[str, int, float]:
-    """Return an agent's method, how many rows it lists (0: all) and roughly what it costs, in table cells."""
-    method = options.method
-    if method == "auto":
-        method = choose_method(local, options.cells, memory, arithmetic)
-    solver = registry.get(method)
-    if method == "exact":
-        solver.check(local, memory, arithmetic)
-        return method, 0, float(local.plan.cells)
+def _survey(local: LocalProblem, config: Config, arithmetic: Arithmetic) -> Survey:
+    """Count an agent's work; raise what forbids a method that was asked for."""
+    options, memory, method = config.local, config.budget.memory, config.local.method
     most = _ENUMERATED if options.rows == "auto" else options.rows
     listed = 0 if local.rows <= most else (_LISTED if options.rows == "auto" else options.rows)
-    if listed:
-        hidden = (*local.interface, *local.hidden)
-        solver.check(LocalProblem(local.agent, (), hidden, local.factors, local.domains), memory, arithmetic)
-    else:
-        solver.check(local, memory, arithmetic)
-    rows = listed or local.rows
-    return method, listed, float(rows) * options.runs * options.samples * len(local.hidden) * 50
+    if method != "auto":
+        checked = local
+        if listed and method != "exact":
+            hidden = (*local.interface, *local.hidden)
+            checked = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
+        registry.get(method).check(checked, memory, arithmetic)
+    planned = method in ("auto", "exact")
+    return survey(local, listed, options.runs, options.samples, memory, arithmetic, planned)
+
+
+def _choose(surveys: Sequence[Survey], config: Config, world: World, backend: Backend) -> list[Choice]:
+    """Choose what each agent does, the same on every rank."""
+    limits, rates = _limits(surveys, config, world, backend)
+    method = config.local.method
+    if method != "auto":
+        return [fixed_choice(work, method, limits, rates) for work in surveys]
+    return choose(surveys, limits, rates)
+
+
+def _limits(surveys: Sequence[Survey], config: Config, world: World, backend: Backend) -> tuple[Limits, Rates]:
+    """Return what the run may take, and how fast it is: what rank 0 finds, told to all."""
+    time, cells = config.budget.time, config.local.cells
+    limits = Limits(
+        time=time,
+        gap=config.budget.gap,
+        memory=config.budget.memory,
+        cells=None if cells == "auto" else cells,
+        threads=backend.threads,
+        ranks=world.size,
+        bound=config.local.bound,
+    )
+    if config.local.method != "auto":
+        return limits, NOMINAL
+    found: tuple[Limits, Rates] | None = None
+    if world.rank == 0:
+        needed = [exact_option(work, limits, NOMINAL).seconds for work in surveys]
+        open_already = config.device == "cuda"
+        if open_already or (config.device == "auto" and _wants_a_gpu(surveys, needed, limits)):
+            limits = replace(limits, gpu=gpu_problem() is None, opened=open_already)
+        # What is quick by far needs no measuring.
+        measured = time is not None and sum(needed) > _QUICK * time
+        found = limits, load_rates() if measured else NOMINAL
+    agreed: tuple[Limits, Rates] = world.bcast(found)
+    return agreed
+
+
+def _wants_a_gpu(surveys: Sequence[Survey], seconds: Sequence[float], limits: Limits) -> bool:
+    """Return whether a GPU could change the choice: to look for one takes a moment."""
+    if limits.time is not None:
+        return limits.time > NOMINAL.gpu_open and sum(seconds) > NOMINAL.gpu_open
+    return limits.cells is None and any(work.cells > CPU_CELLS for work in surveys)
 
 
 def temperature_of(option: str | float | Cooling) -> Temperature:

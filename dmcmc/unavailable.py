@@ -15,10 +15,6 @@ _COMMANDS = {
     "report": "use 'run --json'",
 }
 
-_OPTIONS = {
-    "--explain": "use --json, whose provenance holds the plan",
-}
-
 
 def refuse_setting(place: str, key: tuple[str, ...], value: Any) -> None:
     """Raise :class:`Unavailable` if a configuration's key, or this value of it, belongs to a later version."""
@@ -32,10 +28,6 @@ def refuse_setting(place: str, key: tuple[str, ...], value: Any) -> None:
 
 
 def refuse_arguments(argv: list[str]) -> None:
-    """Raise :class:`Unavailable` if a command line asks for a command or an option of a later version."""
+    """Raise :class:`Unavailable` if a command line asks for a command of a later version."""
     if argv and argv[0] in _COMMANDS:
         raise Unavailable(f"the command '{argv[0]}' is not available in this version; {_COMMANDS[argv[0]]}")
-    for word in argv:
-        option = word.partition("=")[0]
-        if option in _OPTIONS:
-            raise Unavailable(f"{option} is not available in this version; {_OPTIONS[option]}")

@@ -69,6 +69,12 @@ class Backend:
             if not is_out_of_memory(error):
                 raise
         shared_device().release()
+        try:  # with what is left of the device
+            limit = min(limit, shared_device().unused() // (2 * self.sharers))
+            return eliminate_streamed(flat, plan, arithmetic, self.threads, limit, _STREAM, semiring)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
         return eliminate(flat, plan, arithmetic, self.threads, semiring)
 
     def samples_on_gpu(self, updates: int) -> bool:

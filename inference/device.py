@@ -103,7 +103,7 @@ class Device:
     @cached_property
     def limit(self) -> int:
         """Bytes that the tables of an elimination may take: what was free at first, less a reserve for scratch."""
-        return int(0.85 * self._unused()) if self._limit is None else self._limit
+        return int(0.85 * self.unused()) if self._limit is None else self._limit
 
     def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
         """Return device memory for at least so many entries, contents undefined; one buffer a name and dtype."""
@@ -122,13 +122,13 @@ class Device:
             held = min(fitting, key=lambda b: b.size)
             self._free[:] = [b for b in self._free if b is not held]
         else:
-            if self._free and entries * dtype.itemsize > self._unused():
+            if self._free and entries * dtype.itemsize > self.unused():
                 self._free.clear()
             held = self._cuda.device_array(max(1, entries), dtype)
         weakref.finalize(owner, self._free.append, held)
         return held
 
-    def _unused(self) -> int:
+    def unused(self) -> int:
         """Return the bytes that nobody holds."""
         try:
             free, _ = self._cuda.current_context().get_memory_info()

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.backends import CPU, Backend
 from dmcmc.inference.elimination import Elimination, absorb
+from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.orders import best_order
-from dmcmc.inference.relaxation import EXACT, Relaxation, eliminate_within
+from dmcmc.inference.relaxation import EXACT, Relaxation, Room, eliminate_within
 
 # Tables over parts of the sender's separator; their sum is UTIL_i, or with mini-buckets (ADPOP) not below it.
 UtilMessage = tuple[Table, ...]
@@ -54,7 +55,7 @@ def util_step(
     memory: int | None = None,
     name: str = "",
     relaxation: Relaxation = EXACT,
-    room: int | float | None = None,
+    room: Room | None = None,
 ) -> UtilStep:
     """Join an agent's tables with its children's messages and maximise over its interface variables.
 
@@ -136,7 +137,10 @@ def outside_steps(
         away = [v for v in (*interface, *separator) if v not in set(keep)]
         order = best_order([t.scope for t in tables], domains, away, keep).variables
         what = "the outside of an agent"
-        found = eliminate_within(tables, domains, order, keep, arithmetic, relaxation, memory, backend, None, what)
+        try:
+            found = eliminate_within(tables, domains, order, keep, arithmetic, relaxation, memory, backend, None, what)
+        except ResourceError:  # an answer is there already: a loose bound will do
+            return (Table((), np.array(_sum_of_maxima(tables, arithmetic), dtype=arithmetic.dtype)),)
         left = found.elimination.remaining()
         if found.margin > 0:
             left = absorb([*left, Table((), np.array(found.margin, dtype=arithmetic.dtype))], arithmetic)
@@ -148,6 +152,14 @@ def outside_steps(
         others = [t for other, message in enumerate(children) if other != number for t in message]
         downs.append(eliminate([*own, *crossing, *others, *outside], keep))
     return rest, downs
+
+
+def _sum_of_maxima(tables: Sequence[Table], arithmetic: Arithmetic) -> int | float:
+    """Return a bound on the sum of tables."""
+    total: int | float = 0
+    for table in tables:
+        total = max(total + table.values.max().item(), arithmetic.lowest)
+    return arithmetic.outward(total, len(tables))
 
 
 def value_step(step: UtilStep, separator: Sequence[int], context: Mapping[int, int]) -> dict[int, int]:

@@ -1,6 +1,6 @@
 """Exact or with mini-buckets: eliminate as well as the memory allows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +11,8 @@ from dmcmc.inference.elimination import Elimination
 from dmcmc.inference.minibuckets import check_z, least_z, plan_mini_buckets, plan_within
 from dmcmc.inference.moment_matching import eliminate_matched
 from dmcmc.inference.plan import Ints, Plan, check_memory, plan_elimination
+
+Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
 
 REMEDY = "give the agents fewer interface variables or smaller domains, or raise budget.memory"
 
@@ -68,7 +70,7 @@ def eliminate_within(
     relaxation: Relaxation = EXACT,
     memory: int | None = None,
     backend: Backend = CPU,
-    room: int | float | None = None,
+    room: Room | None = None,
     what: str = "",
 ) -> Relaxed:
     """Eliminate ``order`` from the sum of ``tables``, or bound the result from above.
@@ -100,6 +102,8 @@ def eliminate_within(
     if relaxed is plan:
         return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
     half = None if entries is None else entries // 2
+    if callable(room):
+        room = room()
     if memory is not None:
         check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
     if relaxation.partition == "content":

@@ -26,7 +26,12 @@ def run_parallel(tasks: Iterable[Callable[[], None]], threads: int) -> None:
             task()
         return
     futures = [_pool(threads).submit(task) for task in tasks]
-    for future in futures:
-        future.exception()
+    try:
+        for future in futures:
+            future.exception()
+    except BaseException:  # Ctrl-C: nothing that has not begun is worth waiting for
+        for future in futures:
+            future.cancel()
+        raise
     for future in futures:
         future.result()

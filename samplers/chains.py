@@ -16,7 +16,7 @@ from dmcmc.samplers.rng import philox, uniform
 from dmcmc.samplers.rounds import SWAP_BLOCK, start_row
 from dmcmc.samplers.state import change, eased, evaluate, feasible, fill_scores, greedy_sweep, new_arrays
 
-# What the loops call; compile_chains binds these names to a sampler's compiled functions.
+# What the loops call; bind gives these names to a sampler's compiled functions.
 init: Callable[..., Any]
 step: Callable[..., Any]
 scored: bool
@@ -179,19 +179,25 @@ def keep(model, row, utility, z, rows):
         rows[1][row, v] = z[v]
 
 
-@lru_cache
 def compile_chains(sampler: Sampler) -> Callable[..., None]:
-    """Return the loop compiled around a sampler's functions, cached on disk by their modules' sources."""
-    # Of their modules, since helpers and constants count too.
+    """Return the loop compiled around a sampler's functions."""
+    return bind(_exchange if sampler.exchange else _chains, sampler)
+
+
+@lru_cache
+def bind(loop: FunctionType, sampler: Sampler) -> Callable[..., Any]:
+    """Compile a function in which ``init``, ``step``, ``scored`` and ``advance`` are a sampler's.
+
+    It is cached on disk by the sources of the sampler's modules: helpers and constants count too.
+    """
     source = "".join(inspect.getsource(inspect.getmodule(f) or f) for f in (sampler.init, sampler.step))
-    outer = _exchange if sampler.exchange else _chains
     digest = hashlib.sha256(f"{sampler.scored} {source}".encode()).hexdigest()[:12]
-    name = f"{outer.__name__}_{sampler.init.__module__}_{digest}".replace(".", "_")
+    name = f"{loop.__name__}_{sampler.init.__module__}_{digest}".replace(".", "_")
     # Without reference counts, which cost more than the draws: they may not allocate.
     bare = njit(_nrt=False)
-    names = {**outer.__globals__, "init": bare(sampler.init), "step": bare(sampler.step), "scored": sampler.scored}
-    names["advance"] = bare(FunctionType(_advance.__code__, names, name + "_advance"))
-    loop = FunctionType(outer.__code__, names, name)
-    loop.__qualname__ = name
-    compiled: Callable[..., None] = njit(cache=True, nogil=True)(loop)
+    names = {**loop.__globals__, "init": bare(sampler.init), "step": bare(sampler.step), "scored": sampler.scored}
+    names["advance"] = bare(FunctionType(_advance.__code__, {**_advance.__globals__, **names}, name + "_advance"))
+    bound = FunctionType(loop.__code__, names, name)
+    bound.__qualname__ = name
+    compiled: Callable[..., Any] = njit(cache=True, nogil=True)(bound)
     return compiled

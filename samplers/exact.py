@@ -8,11 +8,17 @@ import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
 from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.arithmetic import Arithmetic
+from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.backends import Backend
 from dmcmc.inference.elimination import Elimination
-from dmcmc.inference.plan import check_memory
+from dmcmc.inference.plan import check_memory, plan_elimination
 from dmcmc.samplers.protocol import SampledTable, Settings
+
+
+_KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
 
 
 class ExactSolver:
@@ -39,11 +45,14 @@ def _solve(local: LocalProblem, settings: Settings) -> SampledTable:
     start = time.perf_counter()
     arithmetic = settings.arithmetic
     done = settings.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
-    tables = done.remaining()
+    tables, witness = done.remaining(), partial(_witness, done)
+    if done.plan.entries * arithmetic.dtype.itemsize > _KEPT:
+        tables = tuple(Table(scope, values.copy()) for scope, values in tables)
+        witness = partial(_witness_anew, local, arithmetic, settings.backend)
     return SampledTable(
         lower=tables,
         upper=tables,
-        witness=partial(_witness, done),
+        witness=witness,
         method="exact",
         seconds=time.perf_counter() - start,
         cells=done.plan.cells,
@@ -55,6 +64,18 @@ def _witness(done: Elimination, values: Mapping[int, int]) -> dict[int, int]:
     chosen = dict(values)
     done.maximise(chosen)
     return {v: chosen[v] for v in chosen if v not in values}
+
+
+def _witness_anew(
+    local: LocalProblem, arithmetic: Arithmetic, backend: Backend, values: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the same by another elimination, of that one row: all tables of all agents need not be kept for it."""
+    tables = []
+    for scope, entries in map(arithmetic.encode, local.factors):
+        row = entries[tuple(values.get(v, slice(None)) for v in scope)]
+        tables.append(Table(tuple(v for v in scope if v not in values), np.ascontiguousarray(row)))
+    plan = plan_elimination([t.scope for t in tables], local.domains, local.order.variables, ())
+    return _witness(backend.eliminate(tables, plan, arithmetic), {})
 
 
 SOLVER = ExactSolver()

@@ -21,6 +21,7 @@ _FLOOR = np.float32(-24.0)
 _ROUND = np.float32(12582912.0)  # 1.5·2^23: adding it rounds to the nearest whole number, left in the low bits
 _WHOLE = np.float32(8388608.0)  # 2^23: likewise, for numbers from 0 to 2^23
 _WHOLE_BITS = np.int32(0x4B000000)
+_LOWEST, _LARGEST = np.int32(-(2**31)), np.int32(2**31 - 1)
 
 
 @njit(cache=True, inline="always")
@@ -67,11 +68,12 @@ def draw(model, scores, v, per_unit, unit, old, word, scratch):
             total = np.uint32(total + np.uint32(shares[d]))
     else:
         half, penalty = np.int32(1 << (model.violation - 1)), np.float32(model.penalty)
-        highest = np.float32(-np.inf)
+        highest = _LOWEST  # as whole numbers that order like the scores: their maximum vectorises
         for d in range(size):
-            highest = max(highest, eased_score(row[d], half, model.violation, penalty))
+            highest = max(highest, ordered(bits_of(eased_score(row[d], half, model.violation, penalty))))
+        best = number_of(ordered(highest))
         for d in range(padded):
-            gap = np.float32(eased_score(row[d], half, model.violation, penalty) - highest)
+            gap = np.float32(eased_score(row[d], half, model.violation, penalty) - best)
             shares[d] = share_of(np.float32(gap * per_unit), unit) if d < size else np.int32(0)
             total = np.uint32(total + np.uint32(shares[d]))
     left = np.int64((word * np.uint64(total)) >> np.uint64(32)) - shares[old]
@@ -90,6 +92,12 @@ def eased_score(score, half, violation, penalty):
     """Return a score as float32 with ``penalty`` for each violation; ``half`` is 2^(violation − 1)."""
     violations = np.int32(np.int32(half - score) >> violation)
     return fma(-penalty, np.float32(violations), np.float32(np.int32(score + np.int32(violations << violation))))
+
+
+@njit(cache=True, inline="always")
+def ordered(bits):
+    """Turn the bits of a float32 into an int32 that orders like it, and back."""
+    return np.int32(bits ^ (np.int32(bits >> 31) & _LARGEST))
 
 
 @njit(cache=True)

@@ -23,7 +23,7 @@ from dmcmc.samplers.columns import Links, Survey, fill_columns, link_columns, su
 
 LANES = 4  # columns are padded to a multiple of it
 MOST_ENTRIES = 2**31 - 1
-PENALTY = 4.0  # cost of a violation, in spreads
+PENALTY = 16.0  # of a violation, in spreads: too dear to keep at the temperatures at which utilities are told apart
 _COMPACT = 2**16 - 1
 _SUM = 2**30  # scores within this fit int32, with room for a difference of two
 _FLOAT_RANGE = 2**24  # what the utilities of a problem of floats are scaled to together: whole float32 numbers

@@ -19,10 +19,11 @@ from dmcmc.inference.bounds.dual import TRIANGLES, DualState
 from dmcmc.inference.cache import cache_root, kernel_cache
 from dmcmc.inference.elimination import eliminate
 from dmcmc.inference.problem import Factor
+from dmcmc.samplers.effort import bucket_efforts
 
-SMALL = 1 << 22  # joined cells of a bucket whose tables stay in a core's cache
 _TRUST = 8.0  # times the nominal rate, either way: what is further off was disturbed
 _REPEATS = 3
+# what a cell of an agent's bucket takes beside one of a clique's, where little is gathered
 
 
 @dataclass(frozen=True)
@@ -31,22 +32,22 @@ class Rates:
 
     Attributes
     ----------
-    cell, large_cell : float
-        Of a joined cell of an elimination, in buckets below and from :data:`SMALL`.
-    bucket : float
-        Of a bucket, whatever its size.
+    elimination : float
+        Of a nanosecond's elimination on a nominal machine, see :mod:`dmcmc.samplers.effort`.
+    byte : float
+        Of a byte of new memory: large tables are written to pages that the system has yet to find. Not measured, as
+        memory that was just freed is quicker.
     update : float
         Of a draw from 24 values.
     sweep : float
         Of a bound's sweep, a unit of :func:`sweep_units`.
     gpu_cell, gpu_bucket, gpu_trip, gpu_open, gpu_update : float
-        Of a joined cell, of a bucket's launches, of the copies there and back, of opening the GPU, of a draw. Not measured: opening
-        the GPU to do so would take longer than most runs.
+        Of a joined cell, of a bucket's launches, of the copies there and back, of opening it, of a draw. Not
+        measured: to open the GPU for that would take longer than most runs.
     """
 
-    cell: float = 0.25e-9
-    large_cell: float = 0.8e-9
-    bucket: float = 1e-5
+    elimination: float = 1e-9
+    byte: float = 5e-10
     update: float = 7.5e-8
     sweep: float = 7.8e-9
     gpu_cell: float = 1.5e-12
@@ -57,7 +58,6 @@ class Rates:
 
 
 NOMINAL = Rates()
-MEASURED = ("cell", "large_cell", "update", "sweep")
 
 
 def update_seconds(rates: Rates, values: float) -> float:
@@ -96,10 +96,9 @@ def read_rates(path: Path) -> Rates | None:
 
 
 def measure() -> Rates:
-    """Measure on tiny work, about 0.1 s with compiled kernels; the least of some repeats, since others work here too."""
+    """Measure on tiny work, about 0.1 s with compiled kernels; the least of some repeats, as others work here too."""
     found = {
-        "cell": _cell_seconds((24, 24, 24, 24)),
-        "large_cell": _cell_seconds((8,) * 8),
+        "elimination": _elimination_seconds(),
         "update": _update_seconds(),
         "sweep": _sweep_seconds(),
     }
@@ -151,11 +150,10 @@ def _least(work: Callable[[], object]) -> float:
     return min(seconds)
 
 
-def _cell_seconds(domains: tuple[int, ...]) -> float:
-    local, arithmetic = _clique(domains)
+def _elimination_seconds() -> float:
+    local, arithmetic = _clique((16,) * 6)
     tables, plan = [arithmetic.encode(f) for f in local.factors], local.plan
-    seconds = _least(lambda: eliminate(tables, plan, arithmetic, 1))
-    return max(0.0, seconds - NOMINAL.bucket * plan.buckets) / plan.cells
+    return _least(lambda: eliminate(tables, plan, arithmetic, 1)) / float(bucket_efforts(plan).sum())
 
 
 def _update_seconds() -> float:

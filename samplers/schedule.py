@@ -9,6 +9,7 @@ from dmcmc.samplers.model import ChainModel
 
 # Of the typical spread of a conditional; tuned on meeting and uniform problems.
 AUTOMATIC = (0.4, 0.15)
+LOOSE = 0.4  # of the penalty of a violation: chains that are this hot still pass through forbidden states
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,12 @@ class Temperature:
         return cls(value, value)
 
     def resolve(self, model: ChainModel, automatic: tuple[float, float] = AUTOMATIC) -> tuple[float, float]:
-        """Return first and last temperature in chain units; ``automatic`` is in spreads."""
+        """Return first and last temperature in chain units; ``automatic`` is in spreads.
+
+        Where something is forbidden the automatic start is hot enough to break it.
+        """
         if self.start is None or self.end is None:
-            return automatic[0] * model.spread, automatic[1] * model.spread
+            return max(automatic[0] * model.spread, LOOSE * model.penalty), automatic[1] * model.spread
         return self.start * model.scale, self.end * model.scale
 
     def of_trials(

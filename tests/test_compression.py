@@ -165,4 +165,3 @@ def test_sizes_name_every_list_even_of_agents_without_variables():
     compression = Compression(np.array([2, 3]), np.array([0, 2]), {2: (1,)}, {2: np.array([[2], [0]])})
     assert compression.sizes.tolist() == [2, 3, 1, 1, 2]
     assert compression.expand({0: 1, compression.variable(2): 0}) == {0: 1, 1: 2}
-

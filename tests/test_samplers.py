@@ -14,13 +14,13 @@ from dmcmc.inference.arithmetic import choose_arithmetic
 from dmcmc.inference.backends import Backend
 from dmcmc.inference.errors import ConfigError, ResourceError
 from dmcmc.samplers import launch, metropolis, registry
-from dmcmc.samplers.auto import choose_method
 from dmcmc.samplers.model import build_model
 from dmcmc.samplers.protocol import Sampler, Settings
 from dmcmc.samplers.schedule import Temperature
 from dmcmc.samplers.state import random_state
 
-CHAINS = ("gibbs", "metropolis-hastings", "metropolis-hastings-single")
+PAPERS = ("gibbs", "metropolis-hastings", "metropolis-hastings-single")  # one round from a random start
+CHAINS = ("gibbs", "annealing", "tempering", "metropolis-hastings", "metropolis-hastings-single")
 NUMBERS = {"int32": (9, False), "int64": (2**40, False), "floats": (1.0, True)}
 
 
@@ -105,7 +105,7 @@ def test_a_seed_decides_the_table_whatever_the_threads_and_batches(method):
     assert bytes_of(locals_, solved(WIDE, method, **options | {"seed": 10})[1]) != expected
 
 
-@pytest.mark.parametrize("method", CHAINS)
+@pytest.mark.parametrize("method", PAPERS)
 def test_more_runs_or_samples_never_lower_a_row(method):
     """At a constant temperature the longer run repeats the shorter one and goes on."""
     hot = Temperature.constant(50.0)
@@ -154,6 +154,15 @@ def test_an_interface_too_large_to_enumerate_is_refused_with_advice():
         registry.get("gibbs").check(local, 50, choose_arithmetic(problem.factors))
 
 
+def test_columns_that_do_not_fit_are_refused_with_advice():
+    factors = (Factor.of((0, 1), np.zeros((99, 99))), Factor.of((1, 2), np.zeros((99, 99))))
+    problem = Problem(("a", "b", "c"), np.array([99] * 3), ("me",), np.array([0] * 3), factors)
+    local, arithmetic = divide(problem).locals[0], choose_arithmetic(factors)
+    registry.get("gibbs").check(local, 1 << 20, arithmetic)
+    with pytest.raises(ResourceError, match=r"gibbs: .* column entries.*divide it into more agents"):
+        registry.get("gibbs").check(local, 1 << 17, arithmetic)
+
+
 @pytest.mark.parametrize("hidden", [True, False])
 def test_exact_tables_that_do_not_fit_are_refused_with_advice(hidden):
     owner = np.array([0, 0]) if hidden else np.array([0, 1])
@@ -162,16 +171,6 @@ def test_exact_tables_that_do_not_fit_are_refused_with_advice(hidden):
     local = divide(problem).locals[0]
     with pytest.raises(ResourceError, match=r"local\.method: exact .*budget\.memory allows 10"):
         registry.get("exact").check(local, 10, choose_arithmetic(problem.factors))
-
-
-def test_auto_is_exact_where_cells_and_memory_allow():
-    problem = random_problem(4, 14, 3, 5, 24, 3)
-    arithmetic = choose_arithmetic(problem.factors)
-    local = max(divide(problem).locals, key=lambda p: p.order.cells)
-    assert local.order.cells > 1
-    assert choose_method(local, 10**9, 10**9, arithmetic) == "exact"
-    assert choose_method(local, 1, 10**9, arithmetic) == "gibbs"
-    assert choose_method(local, 10**9, 1, arithmetic) == "gibbs"
 
 
 def model_of(scale):

@@ -1,0 +1,113 @@
+"""What ``auto`` chooses against each fixed choice, on small meeting problems over (|A|, |X|, |D|, p_l, |B|).
+
+    python benchmarks/auto_sweep.py [--time 4] [--gap 0.01] [--repeats 2] [--limit N]
+
+A choice takes the seconds until the gap is proven; where it never is, the time limit × (1 + 10 × the gap that is left).
+Of several repeats, which alternate between the choices, the least counts. The last line is the share of problems on
+which ``auto`` is within 1.5 times the best fixed choice.
+"""
+
+import argparse
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from dmcmc.config import parse
+from dmcmc.generators import registry
+from dmcmc.inference.agents import divide
+from dmcmc.inference.errors import DmcmcError
+from dmcmc.inference.problem import Problem
+from dmcmc.inference.threads import cores
+from dmcmc.solve import solve
+
+WITHIN = 1.5
+_MOST = 1.5e9  # cells a second
+CHOICES: dict[str, dict[str, Any]] = {
+    "auto": {},
+    "exact": {"method": "exact"},
+    "triangles": {"method": "annealing", "bound": "triangles"},
+    "dual": {"method": "annealing", "bound": "dual"},
+    "mini-bucket": {"method": "annealing", "bound": "mini-bucket"},
+}
+# agents, variables, values, density, interface variables
+PROBLEMS = (
+    (3, 5, 24, 0.5, 1), (10, 5, 24, 0.5, 1), (50, 5, 24, 0.5, 1), (3, 8, 24, 0.5, 1), (10, 8, 24, 0.5, 1),
+    (3, 10, 24, 0.5, 1), (10, 10, 24, 0.5, 1), (30, 10, 24, 0.5, 1), (5, 10, 24, 0.8, 1), (10, 10, 12, 0.5, 1),
+    (10, 10, 12, 0.9, 1), (30, 10, 12, 0.5, 1), (4, 12, 12, 0.5, 1), (4, 12, 24, 0.3, 1), (4, 12, 24, 0.5, 1),
+    (4, 14, 6, 0.5, 1), (4, 14, 6, 0.8, 1), (4, 14, 12, 0.4, 1), (4, 16, 6, 0.5, 1), (4, 20, 4, 0.5, 1),
+    (4, 20, 2, 0.5, 1), (4, 25, 2, 0.6, 1), (4, 20, 6, 0.4, 1), (4, 25, 24, 0.2, 1), (4, 25, 12, 0.5, 1),
+    (3, 25, 24, 0.5, 1), (10, 6, 48, 0.5, 1), (4, 8, 48, 0.5, 1), (3, 8, 96, 0.4, 1), (3, 6, 96, 0.6, 1),
+    (4, 10, 12, 0.5, 2), (10, 8, 12, 0.5, 2), (4, 12, 8, 0.5, 2), (4, 10, 24, 0.5, 2), (4, 10, 6, 0.6, 3),
+    (4, 12, 4, 0.5, 4),
+)  # fmt: skip
+
+
+def main() -> None:
+    """Print a line a problem, and the share."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--time", type=float, default=4.0)
+    parser.add_argument("--gap", type=float, default=0.01)
+    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--limit", type=int, default=None)
+    arguments = parser.parse_args()
+    print(f"# {cores()} cores, load {os.getloadavg()[0]:.1f}; budget.time {arguments.time:g} s, gap {arguments.gap:g}")
+    heads = [f"{name:>11}" for name in CHOICES]
+    print(" |A| |X| |D|  p_l |B| tables     ", *heads, " ratio  methods", flush=True)
+    for choice in CHOICES:  # compiles
+        run(problem_of((3, 6, 12, 0.6, 1), "uniform"), choice, 2.0, arguments.gap)
+    ratios = []
+    for number, sizes in enumerate(PROBLEMS[: arguments.limit]):
+        tables = "uniform" if number % 2 else "preferences"
+        problem = problem_of(sizes, tables)
+        cost, chosen = dict.fromkeys(CHOICES, np.inf), ""
+        for _ in range(arguments.repeats):
+            for choice in CHOICES:
+                seconds, methods = run(problem, choice, arguments.time, arguments.gap)
+                cost[choice] = min(cost[choice], seconds)
+                chosen = methods if choice == "auto" else chosen
+        best = min(value for name, value in cost.items() if name != "auto")
+        ratios.append(cost["auto"] / best)
+        print("{:>4}{:>4}{:>4}{:>5}{:>4}".format(*sizes), f"{tables:<11}", *(f"{v:>11.3f}" for v in cost.values()),
+              f"{ratios[-1]:6.2f}  {chosen}", flush=True)  # fmt: skip
+    share = np.mean([ratio <= WITHIN for ratio in ratios])
+    print(f"auto within {WITHIN:g} times the best fixed choice on {100 * share:.0f} % of {len(ratios)} problems")
+
+
+def problem_of(sizes: tuple[int, int, int, float, int], tables: str) -> Problem:
+    """Return a generated problem."""
+    names = ("agents", "variables_per_agent", "domain_size", "local_density", "interface_variables")
+    given = dict(zip(names, sizes, strict=True)) | {"tables": tables, "seed": 1}
+    return registry.generate("meeting-scheduling", given)
+
+
+def run(problem: Problem, choice: str, limit: float, gap: float) -> tuple[float, str]:
+    """Return what a choice costs, and which methods the agents had."""
+    budget = {"time": limit, "gap": gap}
+    config = parse({"problem": {"file": "-"}, "local": CHOICES[choice], "budget": budget, "device": "cpu"})
+    if choice == "exact" and local_cells(problem) > _MOST * limit:
+        return np.inf, ""  # longer than the others take in any case
+    start = time.perf_counter()
+    try:
+        result = solve(problem, config)
+    except DmcmcError as error:
+        print(f"# {choice}: {error}", file=sys.stderr)
+        return np.inf, ""
+    seconds = time.perf_counter() - start
+    assert result is not None
+    used = [agent.method for agent in result.agents]
+    text = ", ".join(f"{used.count(name)} {name}" for name in sorted(set(used)))
+    if result.gap is not None and result.gap <= gap:
+        return seconds, text
+    return limit * (1 + 10 * (1.0 if result.gap is None else result.gap)), text
+
+
+def local_cells(problem: Problem) -> float:
+    """Return the joined cells of all agents' eliminations."""
+    return sum(local.order.cells for local in divide(problem).locals)
+
+
+if __name__ == "__main__":
+    main()
