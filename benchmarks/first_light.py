@@ -88,9 +88,10 @@ def gibbs_speed(events: int) -> dict[str, float]:
         start = time.perf_counter()
         (table,) = solver.solve([local], settings)
         speeds.append(table.updates / (time.perf_counter() - start))
-    temperatures = Temperature().of_trials(build_model(local), samples)[:: max(1, events // 2)]
+    model = build_model(local)
+    temperatures = Temperature().of_trials(model, samples)[:: max(1, events // 2)]
     start = time.perf_counter()
-    sweeps = sum(1 for _ in gibbs_twin(local, {}, 1, 0, 0, temperatures)) - 1
+    sweeps = sum(1 for _ in gibbs_twin(local, model, {}, 1, 0, 0, temperatures)) - 1
     twin = sweeps * events / (time.perf_counter() - start)
     return {
         "updates/s median": statistics.median(speeds),

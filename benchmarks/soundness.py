@@ -59,7 +59,7 @@ class Case:
 def draw(seed: int, tiny: bool = False, device: str = "cpu", most_seconds: float = math.inf) -> Case:
     """Return the problem and the configuration of a seed."""
     rng = np.random.default_rng([seed, 7])
-    kind = str(rng.choice(["small", "wide", "mixed", "large"], p=[0.15, 0.05, 0.2, 0.6])) if not tiny else "small"
+    kind = str(rng.choice(["small", "wide", "mixed", "large"], p=[0.35, 0.05, 0.3, 0.3])) if not tiny else "small"
     exact = kind != "mixed" and bool(rng.random() < 0.6)
     problem = _draw_problem(rng, tiny, kind, exact)
     return Case(problem, _draw_config(rng, tiny, device, most_seconds), exact)
@@ -71,7 +71,8 @@ def _draw_problem(rng: np.random.Generator, tiny: bool, kind: str, exact: bool) 
     ``kind``: magnitudes of entries; in ``mixed`` problems some factors are whole and some are not.
     """
     agents = int(rng.integers(1, 4 if tiny else 6))
-    sizes = rng.integers(0, 4 if tiny else 7, agents)
+    dense = not tiny and rng.random() < 0.4  # agents whose bounds take more than a moment
+    sizes = rng.integers(*((0, 4) if tiny else (3, 9) if dense else (0, 7)), agents)
     n = int(sizes.sum())
     owner = np.repeat(np.arange(agents), sizes)
     most = int(rng.integers(1, 4 if tiny else 6))
@@ -81,10 +82,12 @@ def _draw_problem(rng: np.random.Generator, tiny: bool, kind: str, exact: bool) 
     hard = float(rng.choice([0.0, 0.0, 0.05, 0.15, 0.4]))
     scopes: list[list[int]] = []
     for own in mine:
-        for _ in range(int(rng.integers(0, 2 * own.size + 2))):
+        for _ in range(
+            int(rng.integers(2 * own.size, 4 * own.size + 1) if dense else rng.integers(0, 2 * own.size + 2))
+        ):
             scopes.append(rng.permutation(own)[: rng.integers(1, 4)].tolist())
     groups = rng.integers(0, rng.integers(1, 3), agents)  # agents of different groups share nothing
-    for _ in range(int(rng.integers(0, 2 * agents + 1))):
+    for _ in range(int(rng.integers(0, (8 if rng.random() < 0.3 else 2) * agents + 1))):
         group = int(rng.integers(0, 2))
         pool = [v for a in range(agents) if groups[a] == group for v in shared[a].tolist()]
         scopes.append(rng.permutation(pool)[: rng.integers(2, 4)].tolist() if pool else [])

@@ -31,7 +31,7 @@ from dmcmc.task import Task
 Number = int | float
 
 _FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
-_FIRST_LEAST = 0.02  # seconds of an agent's first bound
+_FIRST_LEAST, _FIRST_PARTS = 0.02, (0.2, 0.8)  # seconds of an agent's first bound, and in which parts it is made
 _CELLS = 5e8  # table cells that a thread eliminates in a second
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
 _PATIENCE = 10.0  # seconds that an agent works at once: so long Ctrl-C has to wait
@@ -131,10 +131,21 @@ class AgentWork:
         threads = self.task.backend.threads
         if seconds is None:
             self.bound.improve(sweeps=_FIRST_SWEEPS, threads=threads)
+            self._take_bound()
         else:
-            self.bound.improve(seconds=seconds, threads=threads)
-        self._take_bound()
+            for part in _FIRST_PARTS:  # a little is often enough
+                self.bound.improve(seconds=part * seconds, threads=threads)
+                self._take_bound()
+                if self._close_enough():
+                    break
         self.table = replace(self.table, seconds=self.table.seconds + time.perf_counter() - start)
+
+    def _close_enough(self) -> bool:
+        """Return whether the best rows of both sides are no further apart than the gap that is asked for."""
+        if not self.enumerated or self.table.upper is None:
+            return False
+        lower, upper = (float(self.rows(side).max()) for side in (self.table.lower, self.table.upper))
+        return upper - lower <= self.task.config.budget.gap * abs(lower)
 
     def improve(
         self,

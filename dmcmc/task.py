@@ -149,7 +149,7 @@ def _limits(surveys: Sequence[Survey], config: Config, world: World, backend: Ba
         gap=config.budget.gap,
         memory=config.budget.memory,
         cells=None if cells == "auto" else cells,
-        threads=backend.threads,
+        threads=1 if time is None else backend.threads,  # without a time budget nothing depends on the machine
         ranks=world.size,
         bound=config.local.bound,
     )

@@ -1,8 +1,8 @@
 """Simulated annealing in rounds: Gibbs moves, warm starts from neighbouring rows, greedy descent.
 
 Half of the trials cool from a random start. The rest are short rounds that reheat to half-way down (on a logarithmic
-scale) and cool again, from the best state of the row and of rows that differ in one interface variable: what one row has
-found is passed on to the others. Between the two, rows that still violate something get rounds of their own, at
+scale) and cool again, from the best state of the row and of rows that differ in one interface variable: what one row
+has found is passed on to the others. Between the two, rows that still violate something get rounds of their own, at
 temperatures at which violations come and go and utilities hardly count.
 """
 

@@ -1,7 +1,7 @@
 """Single-precision operations whose every bit is fixed: fused multiply-add, and the bits of a number.
 
-A compiler may or may not fuse ``a * b + c``, and so round once or twice; the CPU and the GPU draw the same values only if
-that is said explicitly.
+A compiler may or may not fuse ``a * b + c``, and so round once or twice; the CPU and the GPU draw the same values only
+if that is said explicitly.
 """
 
 import numpy as np
@@ -42,14 +42,14 @@ def number_of(typingctx, bits):
 
 if config.DISABLE_JIT:  # what interprets kernels: twins, and the GPU's simulator
 
-    def fma(a, b, c):  # noqa: F811
+    def fma(a, b, c):
         """Return a·b + c; the product is exact in float64, so a second rounding is all that can differ."""
         return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
 
-    def bits_of(number):  # noqa: F811
+    def bits_of(number):
         """Return the bits of a float32 as an int32."""
         return np.float32(number).view(np.int32)
 
-    def number_of(bits):  # noqa: F811
+    def number_of(bits):
         """Return the float32 of given bits (int32)."""
         return np.int32(bits).view(np.float32)

@@ -6,7 +6,6 @@ of 32 chains after another, so that what a warp reads at one time is contiguous:
     z[variable, slot]   scores[variable, lane, slot]   scratch[lane, slot]      slot = block · threads + thread
 """
 
-import hashlib
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple

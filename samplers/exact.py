@@ -17,7 +17,6 @@ from dmcmc.inference.elimination import Elimination
 from dmcmc.inference.plan import check_memory, plan_elimination
 from dmcmc.samplers.protocol import SampledTable, Settings
 
-
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
 
 

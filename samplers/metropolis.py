@@ -12,7 +12,6 @@ from dmcmc.samplers.protocol import Sampler
 from dmcmc.samplers.rng import philox, uniform
 from dmcmc.samplers.state import eased, evaluate, random_state
 
-
 _ACCEPT = 1 << 23  # block of the counter that decides on acceptance
 
 

@@ -6,8 +6,8 @@ contiguous *column* of it. A column is padded with zeros to a multiple of four e
 
 Entries are relative to their factor's least or largest, so that they are small: 16 bits where every sum of a variable's
 columns fits (*compact*), else 32. A forbidden entry is an added −2^k, more than all utilities of the agent together, so
-that a chain's utility orders states by (violations, utility). Utilities too wide for that, and those that are not whole,
-are scaled and rounded: chains only guide, tables are evaluated anew from the original factors.
+that a chain's utility orders states by (violations, utility). Utilities too wide for that, and those that are not
+whole, are scaled and rounded: chains only guide, tables are evaluated anew from the original factors.
 """
 
 from math import ceil, log2
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.flat import FlatTables, flatten
 from dmcmc.inference.tables import Array
-from dmcmc.samplers.columns import Links, Survey, fill_columns, link_columns, survey_tables
+from dmcmc.samplers.columns import Survey, fill_columns, link_columns, survey_tables
 
 LANES = 4  # columns are padded to a multiple of it
 MOST_ENTRIES = 2**31 - 1
@@ -113,7 +113,7 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
     """
     flat = flatten_local(local) if flat is None else flat
     hidden = len(local.hidden)
-    domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32) if local.domains.size else _NOTHING
+    domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
     width = -(-domains[:hidden] // LANES) * np.int32(LANES)
     survey = survey_tables(flat, hidden)
     scale, violation = _scale(survey, flat)
@@ -124,24 +124,9 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
     base = survey.low if compact else survey.top
     variance = fill_columns(flat, domains, width, links, (base, survey.span, scale, violation), data)
     spread = float(np.sqrt(variance / max(1, hidden))) or 1.0
-    return _model(domains, width, data, links, violation, spread, scale)
-
-
-_NOTHING = np.zeros(0, dtype=np.int32)
-
-
-def _model(
-    domains: NDArray[np.int32],
-    width: NDArray[np.int32],
-    data: Array,
-    links: Links,
-    violation: int,
-    spread: float,
-    scale: float,
-) -> ChainModel:
     return ChainModel(
         domains=domains,
-        hidden=width.size,
+        hidden=hidden,
         lanes=int(width.max(initial=LANES)),
         width=width,
         data=data,
@@ -149,26 +134,15 @@ def _model(
         penalty=float(np.float32(PENALTY * spread)) if violation else 0.0,  # exact times a whole number
         spread=spread,
         scale=scale,
-        column_start=links.column_start,
-        column_at=links.column_at,
-        other_start=links.other_start,
-        other_variable=links.other_variable,
-        other_stride=links.other_stride,
-        touch_start=links.touch_start,
-        touch_variable=links.touch_variable,
-        touch_column=links.touch_column,
-        touch_stride=links.touch_stride,
-        touch_binary=links.touch_binary,
-        factor_column=links.factor_column,
-        factor_variable=links.factor_variable,
+        **{name: array for name, array in links._asdict().items() if name in ChainModel._fields},
     )
 
 
 def _scale(survey: Survey, flat: FlatTables) -> tuple[float, int]:
     """Return chain units per unit of utility, and k.
 
-    Without forbidden entries the sums of a variable's columns must fit 2^30. With them 2^k must exceed twice the agent's
-    total range, and as many violations as a variable has factors with forbidden entries must fit 2^30.
+    Without forbidden entries the sums of a variable's columns must fit 2^30. With them 2^k must exceed twice the
+    agent's total range, and as many violations as a variable has factors with forbidden entries must fit 2^30.
     """
     whole = flat.data.dtype.kind == "i"
     total = float(survey.span.sum())

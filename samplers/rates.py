@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,6 @@ from dmcmc.samplers.effort import bucket_efforts
 
 _TRUST = 8.0  # times the nominal rate, either way: what is further off was disturbed
 _REPEATS = 3
-# what a cell of an agent's bucket takes beside one of a clique's, where little is gathered
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,13 @@ def load_rates() -> Rates:
 
 def rates_file() -> Path:
     """Return where this node's rates are kept."""
-    return cache_root() / (kernel_cache().name.replace("kernels-", "rates-", 1) + ".json")
+    return cache_root() / f"rates-{_state()}.json"
+
+
+@lru_cache
+def _state() -> str:
+    """Return the node and the state of the kernels' sources; to read those takes some milliseconds."""
+    return kernel_cache().name.removeprefix("kernels-")
 
 
 def read_rates(path: Path) -> Rates | None:

@@ -1,7 +1,7 @@
 """A sampler's run as a list of rounds, and where the chains of a round start.
 
-All rows of an agent finish a round before the next begins. So a warm round may start a row's chains from the best states
-of its neighbours, which differ in the value of one interface variable: tables of nearby rows have much in common.
+All rows of an agent finish a round before the next begins. So a warm round may start a row's chains from the best
+states of its neighbours, which differ in the value of one interface variable: nearby rows have much in common.
 """
 
 from collections.abc import Callable

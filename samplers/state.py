@@ -5,8 +5,8 @@ and each of its values the utility of its factors, all others as they are. Score
 when a variable changes, its neighbours' rows move by the difference of two columns. Compact scores are kept modulo
 2^16, which loses nothing: every score fits.
 
-Utilities are whole numbers that order states by (violations, utility), see :mod:`dmcmc.samplers.model`; :func:`eased` is
-what a chain that weighs states takes instead.
+Utilities are whole numbers that order states by (violations, utility), see :mod:`dmcmc.samplers.model`; :func:`eased`
+is what a chain that weighs states takes instead.
 
 Functions named ``*_column`` and ``best_value`` work on whole rows at once; the GPU has its own.
 """

@@ -28,7 +28,7 @@ def philox_twin(key: tuple[int, int], counter: tuple[int, int, int, int]) -> tup
 
 
 def fma_twin(a: NDArray[np.float32], b: NDArray[np.float32], c: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return a·b + c rounded once: in float64 the product is exact, and a sum rounded to odd rounds again harmlessly."""
+    """Return a·b + c rounded once: in float64 the product is exact, and a sum rounded to odd may be rounded again."""
     product, addend = np.float64(a) * np.float64(b), np.float64(c)
     total = product + addend
     part = total - product
@@ -68,7 +68,7 @@ def gibbs_twin(
     run: int,
     temperatures: NDArray[np.float32],
 ) -> Iterator[dict[int, int]]:
-    """Yield the start of a chain and its state after every sweep; utilities must be whole and fit the model unscaled."""
+    """Yield the start of a chain and its state after every sweep; utilities are whole, and not scaled in the model."""
     key = chain_key(seed, local.agent)
     state = dict(interface)
     touching = {v: [f for f in local.factors if v in f.scope] for v in local.hidden}

@@ -100,7 +100,7 @@ def test_the_objective_is_the_assignments(capfd: pytest.CaptureFixture[str]) -> 
         (SMALL + "local: {method: gibs}", "run.yaml:2: local.method: "),
         (SMALL + "combine: {mode: shared}", "run.yaml:2: combine.mode: 'shared' is not available"),
         pytest.param(SMALL + "device: cuda", "device: cuda: ", marks=NO_GPU),
-        (SMALL + "budget: {time: 5}", "run.yaml:2: budget.time: is not available"),
+        (SMALL + "budget: {time: 0}", "run.yaml:2: budget.time: expected seconds > 0, got 0"),
         ("problem: {file: no.npz}", "run.yaml:1: problem.file: no.npz: no such file"),
         ("problem: {generator: random, domain_size: -3}", "run.yaml:1: problem.domain_size: "),
         ("problem: {generator: random, agents: 1e9, variables_per_agent: 1e6}", "run.yaml:1: problem."),
@@ -237,7 +237,7 @@ def test_only_rank_0_prints(capfd: pytest.CaptureFixture[str], monkeypatch: pyte
 def dmcmc_process(*argv: str, **options: Any) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dmcmc", *argv]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
-    return subprocess.run(command, text=True, timeout=60, check=False, **pipes)
+    return subprocess.run(command, text=True, timeout=400, check=False, **pipes)
 
 
 def test_info_is_json_on_request() -> None:
@@ -275,7 +275,7 @@ MPIEXEC = shutil.which("mpiexec", path=os.pathsep.join((str(Path(sys.executable)
 
 def on_ranks(ranks: int, *argv: str) -> subprocess.CompletedProcess[str]:
     command = [str(MPIEXEC), "-n", str(ranks), sys.executable, *argv]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=400, check=False)
 
 
 @pytest.mark.skipif(MPIEXEC is None, reason="no mpiexec")
@@ -293,7 +293,7 @@ def test_one_failing_rank_ends_all_within_10_seconds(rank: int) -> None:
     config()
     Path("fail.py").write_text(
         "import sys, importlib, dmcmc.cli\n"
-        "def solve(problem, config, world=None, progress=None):\n"
+        "def solve(problem, config, world=None, progress=None, explain=None):\n"
         f"    if world.rank == {rank}: raise ValueError('boo')\n"
         "    for _ in range(4): world.bcast(None)\n"
         "    import time; time.sleep(60)\n"

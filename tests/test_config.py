@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from dmcmc.config import Config, Cooling, Guarantee, Local, bytes_of, load, parse, problem_of, read_config
+from dmcmc.config import Budget, Config, Cooling, Guarantee, Local, bytes_of, load, parse, problem_of, read_config
 from dmcmc.inference.errors import ConfigError, DmcmcError, ResourceError, Unavailable
 
 FULL = """\
@@ -141,20 +141,30 @@ def test_a_problem_must_be_described(tmp_path: Path, text: str, expected: str) -
     assert expected in error_of(tmp_path, text)
 
 
-@pytest.mark.parametrize(
-    ("text", "named"),
-    [
-        ("combine: {mode: shared}", "combine.mode: 'shared'"),
-        ("budget: {time: 60}", "budget.time"),
-        ("budget: {gap: 0}", "budget.gap"),
-        ("local: {rows: 3}", "local.rows"),
-    ],
-)
-def test_what_later_versions_bring_is_refused(tmp_path: Path, text: str, named: str) -> None:
-    path = written(tmp_path, f"problem: {{generator: random}}\n{text}\n")
+def test_what_later_versions_bring_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, "problem: {generator: random}\ncombine: {mode: shared}\n")
     with pytest.raises(Unavailable, match="not available in this version; ") as caught:
         load(path)
-    assert f"run.yaml:2: {named}" in str(caught.value)
+    assert "run.yaml:2: combine.mode: 'shared'" in str(caught.value)
+
+
+@pytest.mark.parametrize("cells", ["auto", "0", "7_000"])
+def test_cells_are_a_number_or_automatic(tmp_path: Path, cells: str) -> None:
+    config = load(written(tmp_path, f"problem: {{generator: random}}\nlocal: {{cells: {cells}}}\n"))
+    assert config.local.cells == ("auto" if cells == "auto" else int(cells))
+
+
+@pytest.mark.parametrize("cells", ["-1", "many", "1.5"])
+def test_other_cells_are_refused(tmp_path: Path, cells: str) -> None:
+    expected = "local.cells: expected auto or a whole number >= 0"
+    assert expected in error_of(tmp_path, f"problem: {{generator: random}}\nlocal: {{cells: {cells}}}\n")
+
+
+def test_options_are_named_as_on_the_command_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "problem: {generator: random}\n")
+    assert load(path, options={"budget.time": 3, "budget.gap": 0.5}).budget == Budget(time=3.0, gap=0.5)
+    with pytest.raises(ConfigError, match=r"^--timeout: expected seconds > 0, got 0$"):
+        load(path, options={"budget.time": 0})
 
 
 def test_aliases_are_read_but_bombs_are_not(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Agents' tables as chains read them: whole numbers, columns, scores that stay right, and utilities that order states."""
+"""Agents' tables as chains read them: whole numbers in columns, scores that stay right, utilities that order states."""
 
 import naive
 import numpy as np
