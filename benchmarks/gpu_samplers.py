@@ -162,7 +162,8 @@ def many_rows(threads: int) -> None:
     again = time.perf_counter() - start
     updates = sum(t.updates for t in tables)
     print(
-        f"{first:.2f} s, again {again:.2f} s ({updates / again / 1e9:.2f} G upd/s); {used / 2**30:.2f} GiB of device memory"
+        f"{first:.2f} s, again {again:.2f} s ({updates / again / 1e9:.2f} G upd/s);"
+        f" {used / 2**30:.2f} GiB of device memory"
     )
 
 

@@ -3,8 +3,8 @@
     DMCMC_INSTANCES=... python benchmarks/meetings.py [--vns SECONDS]
 
 ``prototype``: what an annealed Gibbs sampler of 60 lines reached on an idle core of the same kind, and in how many
-seconds; ours has to reach that utility in half the time. Seconds of ours are those of the solve, warm, on one thread, best
-of three; VNS runs in the same script on the same core, and its seconds are toulbar2's own.
+seconds; ours has to reach that utility in half the time. Seconds of ours are those of the solve, warm, on one thread,
+best of three; VNS runs in the same script on the same core, and its seconds are toulbar2's own.
 """
 
 import argparse

@@ -231,7 +231,7 @@ class AgentWork:
             self.bound.improve(seconds=seconds, rows=rows, threads=threads)
         else:
             state = cast(PruningState, self.bound)
-            # Whole utilities beat a limit from the next whole number on; a limit is no whole number where others' are not.
+            # Whole utilities beat a limit from the next whole number on; a limit may be none where others are floats.
             need = np.array([_beyond(limit) if state.whole else limit for limit in limits.tolist()], dtype=object)
             pruned = state.prune(need, rows=rows, seconds=0.8 * seconds, threads=threads)
             cells = int(0.2 * seconds * threads * _CELLS)

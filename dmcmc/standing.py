@@ -1,4 +1,4 @@
-"""Where a run stands: the best assignment so far and the best proven bound, and whether to go on (rank 0's business)."""
+"""Where a run stands: the best assignment and the best proven bound so far, and whether to go on (for rank 0)."""
 
 import time
 from collections.abc import Mapping
@@ -89,7 +89,8 @@ class Standing:
                 self._bound = bound
         assert self.values is not None
         self.outcome = judge(
-            task.original, self.values[: task.original.n_variables], None if self._bound is None else [self._bound], task.arithmetic,
+            task.original, self.values[: task.original.n_variables],
+            None if self._bound is None else [self._bound], task.arithmetic,
             task.division.constants, len(task.problem.factors),
         )  # fmt: skip
         point = TracePoint(time.perf_counter() - self.start, self.outcome.objective, self.outcome.bound)

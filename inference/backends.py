@@ -12,8 +12,8 @@ from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
 _BUCKET = 1 << 18  # joined cells from which a bucket is worth a launch
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
-# Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a bucket's launches from Python, of opening a
-# GPU and loading the kernels.
+# Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a bucket's launches, of opening
+# a GPU and loading the kernels.
 _CELL, _UPDATE, _TRIP, _LAUNCH, _OPEN = 0.7e-9, 5e-8, 1.2e-3, 8e-5, 2.0
 
 

@@ -28,11 +28,11 @@ def lowest(context, word):
 
 if config.DISABLE_JIT:  # what interprets kernels: the GPU's simulator
 
-    def popcount(word):  # noqa: F811
+    def popcount(word):
         """Return the number of bits set in a uint64."""
         return int(word).bit_count()
 
-    def lowest(word):  # noqa: F811
+    def lowest(word):
         """Return the index of the lowest bit set in a uint64 that is not zero."""
         return (int(word) & -int(word)).bit_length() - 1
 

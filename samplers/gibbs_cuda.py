@@ -134,7 +134,8 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
 
     @cuda.jit(**options)
     def gibbs(
-        table, ints, heads, scales, penalties, entries, where, temperatures, ladders, trials, first, descent, warm, buffer,
+        table, ints, heads, scales, penalties, entries, where, temperatures, ladders, trials, first, descent, warm,
+        buffer,
         row_states, best_states, best_utility, mates, worths,
     ):  # fmt: skip
         shared = cuda.shared.array(0, types.uint64)
@@ -374,7 +375,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                     utility += np.int64(score_new) - np.int64(score_old)
                     shared_z[zs + v * threads] = new
                     changed = np.int32(1)
-                if stage == TURNS or stage == SINGLE:
+                if stage in (TURNS, SINGLE):
                     cuda.syncthreads()
                     turn = half - turn
                 v += np.uint32(1)
@@ -389,7 +390,8 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                     worth_now = np.float64(utility + (violations << np.int64(shift)))
                     worth_now -= np.float64(penalties[agent]) * np.float64(violations)
                 rung = exchange_rungs(
-                    live, mates, worths, slot, run, runs, rung, worth_now, temperatures[np.uint32(agent) * trials + trial],
+                    live, mates, worths, slot, run, runs, rung, worth_now,
+                    temperatures[np.uint32(agent) * trials + trial],
                     ladders, ladder_at, k0, k1, row, np.uint32(first) + trial,
                 )  # fmt: skip
             trial += np.uint32(1)
@@ -423,10 +425,10 @@ def exchange_rungs(live, mates, worths, slot, run, runs, rung, worth, temperatur
         first + np.uint64(mates[first + np.uint64(lower)]),
         first + np.uint64(mates[first + np.uint64(lower) + np.uint64(1)]),
     )
-    w0, w1, w2, w3 = philox(k0, k1, row, lower, trial, SWAP_BLOCK)
+    word = philox(k0, k1, row, lower, trial, SWAP_BLOCK)[0]
     cold = 1.0 / np.float64(np.float32(temperature * ladders[at + lower]))
     hot = 1.0 / np.float64(np.float32(temperature * ladders[at + lower + np.uint32(1)]))
-    if math.log(uniform(w0)) < (cold - hot) * (worths[above] - worths[below]):
+    if math.log(uniform(word)) < (cold - hot) * (worths[above] - worths[below]):
         return lower + np.uint32(1) if rung == lower else lower
     return rung
 

@@ -32,8 +32,8 @@ class Batch(NamedTuple):
         0 first word, 1 variables, 2 hidden ones; places in ``ints`` of 3 domains, 4 first words of variables, 5 (simple
         columns, columns) of variables; 7 rows, 8 rows of agents before; 9 place of the number of interface variables
         before each that have a choice; 10 interface variables; 11, 12 key; 13 violation; 14 interface variables of
-        agents before; 15 place of wide columns; 16 interface variables that have a choice; 17 place of (record, variable) of each factor; 18 factors; 19 values
-        kept of agents before; 22 runs.
+        agents before; 15 place of wide columns; 16 interface variables that have a choice; 17 place of (record,
+        variable) of each factor; 18 factors; 19 values kept of agents before; 22 runs.
     scales : (2 × agents,) float32
         Penalty of a violation and weight of a best value, of each agent.
     """

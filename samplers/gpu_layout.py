@@ -110,7 +110,7 @@ def _is_simple(model, c):
 @njit(cache=True)
 def _copy_rows(table, to, step, source, at, words, rows):
     """Copy rows of some words each, ``step`` apart in the table."""
-    for r in range(rows):
+    for _ in range(rows):
         for w in range(words):
             table[to + w] = source[at + w]
         to += step

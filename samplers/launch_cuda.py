@@ -181,12 +181,15 @@ def _chains(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key],
         this: Round, *state: Any,
     ) -> None:  # fmt: skip
         slots = blocks * threads
+        cells = hidden * lanes * slots
         kernel[blocks, threads](
             offsets, numbers, fields, heads, on_device, entries, where, temperatures, ladders, trials, first,
             this.descent, this.warm,
             device.buffer("chains z", n * slots, np.dtype(np.int32))[: n * slots].reshape(n, slots),
-            device.buffer("chains scores", hidden * lanes * slots, data)[: hidden * lanes * slots].reshape(hidden, lanes, slots),
-            device.buffer("chains scratch", scratch * slots, np.dtype(np.int32))[: scratch * slots].reshape(scratch, slots),
+            device.buffer("chains scores", cells, data)[:cells].reshape(hidden, lanes, slots),
+            device.buffer("chains scratch", scratch * slots, np.dtype(np.int32))[: scratch * slots].reshape(
+                scratch, slots
+            ),
             *state,
         )  # fmt: skip
 

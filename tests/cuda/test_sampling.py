@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.device import gpu_problem
 from dmcmc.inference.problem import Factor
 from dmcmc.samplers import gibbs, metropolis, metropolis_single
 from dmcmc.samplers.chains import compile_chains
@@ -13,6 +14,8 @@ from dmcmc.samplers.launch_cuda import _chunks, sample_rows
 from dmcmc.samplers.model import build_model
 from dmcmc.samplers.rng import chain_key
 from dmcmc.samplers.rounds import Round
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
 RUNS = 3
 KINDS = [{}, {"hard": 0.3}, {"arity": 3}, {"floats": True}, {"hard": 0.3, "arity": 3}, {"domain": 40}]
@@ -51,7 +54,8 @@ def on_cpu(sampler, local, model, key, rounds):
     for this in rounds:
         before, after = after, before
         compile_chains(sampler)(
-            model, shape, 0, rows, RUNS, this.temperatures, this.rungs(RUNS), first, this.warm, this.repair, this.descent,
+            model, shape, 0, rows, RUNS, this.temperatures, this.rungs(RUNS), first, this.warm, this.repair,
+            this.descent,
             np.array(key, dtype=np.uint64), before, after,
         )  # fmt: skip
         first += this.temperatures.size
