@@ -12,8 +12,9 @@ from dmcmc.combination import relaxation_of, shift_rooms
 from dmcmc.inference.arithmetic import Table
 from dmcmc.inference.compression import Compression
 from dmcmc.inference.dpop import UtilMessage, UtilStep, outside_steps, util_step
+from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.relaxation import Relaxation
-from dmcmc.mpi.phases import Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
+from dmcmc.mpi.phases import NO_STEPS, Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
 from dmcmc.samplers.protocol import SampledTable
 from dmcmc.task import Task
 
@@ -62,8 +63,13 @@ class Cycle:
 
 
 def run_cycle(
-    task: Task, post: Post, clocks: dict[int, float], tables: Mapping[int, SampledTable], sides: Sides
-) -> Cycle:
+    task: Task,
+    post: Post,
+    clocks: dict[int, float],
+    tables: Mapping[int, SampledTable],
+    sides: Sides,
+    tolerant: bool = False,
+) -> Cycle | None:
     """Send UTIL messages up and VALUE messages down.
 
     Parameters
@@ -72,8 +78,25 @@ def run_cycle(
         When each of this rank's agents is ready; moved on.
     tables
         Of this rank's agents.
+    tolerant
+        Return None, on all ranks, if some agent's tables do not fit the memory, instead of raising that.
     """
-    steps, up = util_phase(task.tree, post, clocks, _util_work(task, tables, sides))
+    failed = False
+    work = _util_work(task, tables, sides)
+
+    def tolerated(agent: int, messages: list[Utils]) -> Steps:
+        nonlocal failed
+        try:
+            if None in messages:  # what an agent sends whose tables did not fit
+                raise ResourceError("an agent below has failed")
+            return work(agent, messages)
+        except ResourceError:
+            failed = True
+            return NO_STEPS
+
+    steps, up = util_phase(task.tree, post, clocks, tolerated if tolerant else work)
+    if tolerant and any(post.world.allgather(failed)):
+        return None
     separators = [(sides.lower.scope(s), sides.upper.scope(s)) if s else ((), ()) for s in task.tree.separators]
     chosen, down = value_phase(task.tree, post, clocks, steps, separators)
     values: dict[int, int] = {}

@@ -76,8 +76,11 @@ def solve(
         while True:
             cycles += 1
             progress.stage("combining")
-            tables = {agent: works[agent].exported() for agent in mine}
-            cycle = run_cycle(task, post, clocks, tables, sides)
+            exported = {agent: works[agent].exported() for agent in mine}
+            found = run_cycle(task, post, clocks, exported, sides, tolerant=cycles > 1)
+            if found is None:  # lists of rows took more memory than what they stand for: the answer so far stays
+                break
+            cycle, tables = found, exported
             (sent if cycles == 1 else extra).extend(cycle.sent)
             order = _agree(world, cycle, works, standing, pruned, interrupt)
             if order.stop:
@@ -92,7 +95,7 @@ def solve(
                 clocks[agent] += works[agent].last
     metrics = {
         agent: metrics_of(
-            task, agent, works[agent].exported(), cycle.steps[agent], cycle.chosen[agent], world.rank,
+            task, agent, tables[agent], cycle.steps[agent], cycle.chosen[agent], world.rank,
             *([phase[agent] for phase in phases if agent in phase] for phases in (sent, extra)),
         )
         for agent in mine

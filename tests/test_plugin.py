@@ -126,7 +126,7 @@ def test_a_run_by_its_name_ends_in_an_assignment_that_is_worth_what_it_says(capf
         found[method] = json.loads(capfd.readouterr().out)
     ours, optimum = found[NAME], found["exact"]
     assert {agent["method"] for agent in ours["agents"]} == {NAME}
-    assert (ours["status"], ours["bound"]) == ("feasible", None)
+    assert ours["status"] in ("feasible", "optimal") and ours["bound"] >= optimum["objective"]
     assert ours["objective"] == native.load("p.npz").evaluate(ours["assignment"]).objective
     assert 0.9 * optimum["objective"] <= ours["objective"] <= optimum["objective"]
 

@@ -115,8 +115,10 @@ def test_sampled_answers_are_real_and_prove_nothing(method):
     missed = 0
     for seed in range(60):
         problem = small_problem(seed)
-        result = answer(problem, method, local={"runs": 1, "samples": 2}, seed=seed)
+        bounded = answer(problem, method, local={"runs": 1, "samples": 2}, seed=seed)
+        result = answer(problem, method, local={"runs": 1, "samples": 2, "bound": "none"}, seed=seed)
         best = naive.optimum(problem)
+        check(problem, bounded, best)
         check(problem, result, best)
         constant = any(not f.scope and forbidden(f.table) for f in problem.factors)
         assert (result.status == "infeasible") == constant  # nothing else is proven by sampling
@@ -188,7 +190,8 @@ def test_one_infeasible_component_makes_the_problem_infeasible():
     never = ((2, 3), [[HARD, HARD], [HARD, HARD]])
     assert answer(made([2] * 4, [0, 1, 2, 3], free, never, agents=4)).status == "infeasible"
     assert answer(made([2] * 4, [0, 1, 2, 2], free, never, agents=3)).status == "infeasible"
-    sampled = answer(made([2] * 4, [0, 1, 2, 2], free, never, agents=3), "gibbs")
+    assert answer(made([2] * 4, [0, 1, 2, 2], free, never, agents=3), "gibbs").status == "infeasible"  # by its bound
+    sampled = answer(made([2] * 4, [0, 1, 2, 2], free, never, agents=3), "gibbs", local={"bound": "none"})
     assert (sampled.status, sampled.violation, sampled.bound) == ("unsatisfied", 1, None)
     assert sampled.assignment["x0"] == sampled.assignment["x1"] == 1  # the rest is still solved
 
