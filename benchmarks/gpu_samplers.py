@@ -44,7 +44,7 @@ BEST = {  # best utilities known before: optimum, or the best of toulbar2 and a 
     "ms_A50_n10_D24": 20731, "mu_A10_n10_D24": 205017, "mu_A10_n25_D24": 1156515, "mu_A10_n50_D24": 4259492,
     "mu_A10_n10_D96": 215436,
 }  # fmt: skip
-WORK = {"n10_D24": (100, 200), "n25_D24": (128, 400), "n50_D24": (128, 250), "n10_D96": (64, 400)}  # R, S
+WORK = {"n10_D24": (100, 200), "n25_D24": (128, 400), "n50_D24": (128, 240), "n10_D96": (64, 400)}  # R, S
 
 
 def best_of(function: Callable[[], Any], times: int = 5) -> tuple[Any, float]:

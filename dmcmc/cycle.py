@@ -92,7 +92,8 @@ def run_cycle(
             return work(agent, messages)
         except ResourceError:
             failed = True
-            return NO_STEPS
+            none: Steps = NO_STEPS
+            return none
 
     steps, up = util_phase(task.tree, post, clocks, tolerated if tolerant else work)
     if tolerant and any(post.world.allgather(failed)):

@@ -163,7 +163,7 @@ def choose_launch(
     slack, n = batch.shape.words, int(batch.heads[:, 1].max())
     value = 1 if batch.shape.small else 2
     rows = Counter(batch.heads[:, 7].tolist())
-    chains = max(max(rows) * runs, group)
+    chains, total = max(max(rows) * runs, group), sum(r * agents for r, agents in rows.items()) * runs
     best: tuple[tuple[float, int, int], Launch] | None = None
     for stage, buffer in ((WHOLE, whole + slack), (TURNS, 2 * (turn + slack)), (SINGLE, turn + slack), (GLOBAL, 0)):
         for threads in _THREADS:
@@ -175,7 +175,7 @@ def choose_launch(
             used = threads - threads % group
             blocks = sum(-(-r * runs // used) * agents for r, agents in rows.items())
             resident = min(registers // threads, shared_limit // (shared + 1024)) or 1
-            active = min(blocks, resident * processors) * threads
+            active = min(min(blocks, resident * processors) * threads, total)
             score = (active * _WORTH[stage], min(blocks, 2 * processors), -_THREADS.index(threads))
             if best is None or score > best[0]:
                 best = score, Launch(batch.shape._replace(stage=stage), threads, buffer, shared)

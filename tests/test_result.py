@@ -17,7 +17,7 @@ from dmcmc.summary import summary
 
 CONTRACT = [
     "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time", "simulated_time", "msg_count",
-    "msg_size", "cycle", "agents", "trace", "guarantee", "provenance",
+    "msg_size", "extra_msg_count", "extra_msg_size", "cycle", "agents", "trace", "guarantee", "provenance",
 ]  # fmt: skip
 
 

@@ -197,7 +197,7 @@ def test_solving_never_shows_hidden_variables(first, second, agents, method):
     problem = problem_of(*factors, agents=agents if method == "exact" else 1)
     config = parse({"problem": {"file": "-"}, "local": {"method": method, "runs": 2, "samples": 10}, "device": "cpu"})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("dmcmc.solve.densify", lambda p, memory: as_chain(p))
+        patch.setattr("dmcmc.task.densify", lambda p, memory: as_chain(p))
         result = solve(problem, config)
     best = optimum(problem)
     assert result.assignment is None or list(result.assignment) == list(problem.variables)
