@@ -176,7 +176,7 @@ def choose_launch(
             blocks = sum(-(-r * runs // used) * agents for r, agents in rows.items())
             resident = min(registers // threads, shared_limit // (shared + 1024)) or 1
             active = min(min(blocks, resident * processors) * threads, total)
-            score = (active * _WORTH[stage], min(blocks, 2 * processors), -_THREADS.index(threads))
+            score = (active * _WORTH[stage], min(blocks, processors), -_THREADS.index(threads))
             if best is None or score > best[0]:
                 best = score, Launch(batch.shape._replace(stage=stage), threads, buffer, shared)
     return best and best[1]
