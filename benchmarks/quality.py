@@ -51,7 +51,10 @@ def run(problem: Problem, seed: int, **local: Any) -> tuple[float, float]:
 
 def optimum(problem: Problem) -> float | None:
     """Return the optimum where elimination takes less than 10^9 cells an agent."""
-    config = {"problem": {"file": "-"}, "local": {"method": "auto", "cells": 10**9, "runs": 1, "samples": 1}}
+    config = {
+        "problem": {"file": "-"},
+        "local": {"method": "auto", "cells": 10**9, "runs": 1, "samples": 1, "bound": "none"},
+    }
     result = solve(problem, parse(config))
     assert result is not None
     return float(result.objective or 0) if result.status == "optimal" else None

@@ -146,7 +146,8 @@ class Budget(Section, frozen=True):
         Wall seconds of the solve; what is left after a first answer goes where the gap is. None: one answer, by the
         amount of work that the other settings say.
     memory : int
-        Bytes that the tables of one agent's elimination may have.
+        Bytes that the tables of one agent's elimination may have; in the combination of more than four agents, which
+        keeps the tables of all of them, each has its share of it.
     gap : float
         The run ends when the relative gap between bound and objective is no larger.
     """

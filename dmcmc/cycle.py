@@ -20,6 +20,7 @@ from dmcmc.task import Task
 
 Number = int | float
 
+_FEW = 4  # more agents than these have a share of the memory each
 _OUTSIDE = Relaxation("auto", None, "scope", False)
 
 
@@ -128,7 +129,7 @@ def _util_work(task: Task, tables: Mapping[int, SampledTable], sides: Sides) -> 
             side.sizes,
             task.arithmetic,
             backend=task.backend,
-            memory=task.config.budget.memory,
+            memory=_allowance(task),
             name=task.problem.agents[agent],
             relaxation=relaxation,
             room=lambda: rooms()[agent],
@@ -145,6 +146,13 @@ def _util_work(task: Task, tables: Mapping[int, SampledTable], sides: Sides) -> 
         return Steps(lower, step(agent, sides.upper, table.upper, uppers), received)
 
     return work
+
+
+def _allowance(task: Task) -> int:
+    """Return the bytes that an agent's UTIL step may take: all agents' tables stay until VALUE has been by."""
+    memory = task.config.budget.memory
+    many = task.problem.n_agents > _FEW and task.config.combine.method != "exact"
+    return max(1, memory // task.problem.n_agents) if many else memory
 
 
 def crossing_of(task: Task, agent: int, side: Compression) -> list[Table]:
@@ -172,7 +180,7 @@ def run_outside(
             side.sizes,
             task.arithmetic,
             _OUTSIDE,
-            task.config.budget.memory,
+            _allowance(task),
             task.backend,
         )
 
