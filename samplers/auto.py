@@ -25,7 +25,7 @@ from dmcmc.samplers.rates import NOMINAL, Rates, sweep_units, update_seconds
 
 SAMPLER = "annealing"
 CPU_CELLS, GPU_CELLS = 4_000_000_000, 4_000_000_000_000  # without a time budget: some seconds
-EXACT_SHARE = 0.5  # of the time budget: what is left shows the other agents' gap
+EXACT_SHARE = 0.25  # of the time budget: a first answer should come soon, and what is left shows where the gap is
 FIRST_SHARE = 0.1  # of the time budget goes to the first bounds at most
 _FIRST_SWEEPS = 3  # of a row, without a time budget
 _LARGE = 1 << 19  # joined cells of a bucket that all threads work on
@@ -354,7 +354,7 @@ def _by_time(
             why[i] = f"exact takes about {_time(exact[i].seconds)}, {left} of the budget are left for it"
             continue
         used += seconds
-        chosen[i], why[i] = True, f"fits in half of the time budget with {_time(room - used)} to spare"
+        chosen[i], why[i] = True, f"fits in {EXACT_SHARE:.0%} of the time budget with {_time(room - used)} to spare"
     return chosen, why
 
 
