@@ -351,6 +351,13 @@ def _check_local(local: Local, document: Document) -> None:
         if local.samples > _MOST:
             place = document.at(("local", "guarantee"))
             raise ConfigError(f"{place}: needs {local.guarantee.samples:.3e} samples a row; raise alpha or epsilon")
+    if local.bound not in ("auto", "none"):
+        from dmcmc.inference.bounds import registry as bounds
+
+        try:
+            bounds.get(local.bound)
+        except DmcmcError as error:
+            raise type(error)(f"{document.at(('local', 'bound'))}: {error}") from error
     if local.method != "auto":
         from dmcmc.samplers import registry
 

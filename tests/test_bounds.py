@@ -199,7 +199,7 @@ def test_thresholds_are_what_the_others_leave_to_be_done():
 
 
 def test_an_unknown_provider_is_answered_with_the_known_ones():
-    with pytest.raises(ConfigError, match=r"did you mean 'triangles'.*known: dual, triangles, mini-bucket"):
+    with pytest.raises(ConfigError, match=r"did you mean 'triangles'.*known: auto, none, dual, triangles, mini-bucket"):
         registry.get("triangle")
     assert set(PROVIDERS) <= set(registry.names())
 
@@ -210,7 +210,7 @@ def test_another_distribution_can_register_a_provider(monkeypatch):
         SimpleNamespace(name="theirs", value="somewhere:PROVIDER", load=lambda: ours),
         SimpleNamespace(name="broken", value="somewhere:NOTHING", load=lambda: object()),
     ]
-    monkeypatch.setattr(registry, "entry_points", lambda group: entries)
+    monkeypatch.setattr("dmcmc.inference.plugins.entry_points", lambda group: entries)
     assert registry.get("theirs") is ours
     assert "is no BoundProvider" in registry.names()["broken"]
 
