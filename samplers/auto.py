@@ -16,9 +16,9 @@ from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.bounds.dual import FIRST_SHIFTS, MOST_ROWS
 from dmcmc.inference.bounds.graph import CLUSTER_BYTES
 from dmcmc.inference.errors import ResourceError
+from dmcmc.inference.flat import flatten, magnitudes
 from dmcmc.inference.orders import Order
 from dmcmc.inference.plan import plan_elimination
-from dmcmc.inference.tables import magnitude
 from dmcmc.samplers import registry
 from dmcmc.samplers.effort import bucket_efforts
 from dmcmc.samplers.rates import NOMINAL, Rates, sweep_units, update_seconds
@@ -206,7 +206,7 @@ def survey(
         values=float(local.domains[members].mean()) if members.size else 1.0,
         pairs=pairs,
         triangles=triangles,
-        weight=float(sum(float(magnitude(f.table)) for f in local.factors)),
+        weight=float(sum(magnitudes(flatten([f.scope for f in local.factors], [f.table for f in local.factors])))),
         obstacle=_obstacle(local, listed, memory, arithmetic),
     )
 
