@@ -36,20 +36,23 @@ class DualState:
     Attributes
     ----------
     layout : Layout
-    shares : Shares
-        The reparametrisation with the interface free.
     bounds : (rows,) int64
         The best bound of each row in the layout's scale; empty where there are more than :data:`MOST_ROWS`.
     done : int
         Sweeps made with the interface free.
+    fits : bool
+        Whether all entries are within the limits, so that more can be made.
+    enumerated : bool
+        Whether there is a bound for each row.
     """
 
     def __init__(self, local: LocalProblem, triangles: bool) -> None:
         self.local = local
         self.layout: Layout = lay_out(local, triangles)
-        self.shares = self.layout.shares
+        self._shares = self.layout.shares
+        self._fetch: Callable[[], Shares] | None = None
         self.done = 0
-        self._room = True
+        self.fits = True
         self._pace = 0.0  # seconds of a sweep with the interface free
         width = self.shares.unary.shape[1]
         self._scratch = np.zeros((3, width, width), dtype=np.int32)
@@ -60,6 +63,17 @@ class DualState:
         self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
 
     @property
+    def shares(self) -> Shares:
+        """The reparametrisation with the interface free."""
+        if self._fetch is not None:
+            self._shares, self._fetch = self._fetch(), None
+        return self._shares
+
+    def moved(self, fetch: Callable[[], Shares]) -> None:
+        """Take note that a device has moved the shares on: ``fetch`` brings them when somebody asks."""
+        self._fetch = fetch
+
+    @property
     def whole(self) -> bool:
         """Whether all utilities are integers."""
         return self.layout.scale.whole
@@ -68,7 +82,7 @@ class DualState:
         self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
     ) -> None:
         """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
-        self._work(self._rows(rows), seconds, sweeps, None, threads)
+        self._work(self.rows(rows), seconds, sweeps, None, threads)
 
     def prune(
         self,
@@ -79,12 +93,23 @@ class DualState:
         threads: int = 1,
     ) -> Pruned:
         """Remove values with which a row cannot reach its threshold."""
-        chosen = self._rows(rows)
-        scale = self.layout.scale
-        limits = np.array([scale.encode(thresholds[r]) for r in chosen.tolist()], dtype=np.int64)
-        below = self.bounds[chosen] < limits
-        chosen, limits = chosen[~below], limits[~below]
+        chosen, limits = self.reaching(thresholds, rows)
         live = self._work(chosen, seconds, sweeps, limits, threads)
+        return self.pruned(chosen, limits, thresholds, live)
+
+    def reaching(
+        self, thresholds: NDArray[Any], rows: Rows | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows whose bounds reach their thresholds, and those in the layout's scale."""
+        chosen, scale = self.rows(rows), self.layout.scale
+        limits = np.array([scale.encode(thresholds[r]) for r in chosen.tolist()], dtype=np.int64)
+        left = self.bounds[chosen] >= limits
+        return chosen[left], limits[left]
+
+    def pruned(
+        self, chosen: NDArray[np.int64], limits: NDArray[np.int64], thresholds: NDArray[Any], live: NDArray[np.bool_]
+    ) -> Pruned:
+        """Return what is left of rows whose bounds have been lowered; ``live`` (k, hidden, W) are their values."""
         left = self.bounds[chosen] >= limits
         return Pruned(chosen[left], np.asarray(thresholds)[chosen[left]], live[left])
 
@@ -99,7 +124,8 @@ class DualState:
             return (Table(self.local.interface, self._encode(self.bounds, arithmetic).reshape(tuple(self._shape))),)
         return encode_parts(self.parts(), self.layout.scale, self.local, arithmetic)
 
-    def _rows(self, wanted: Rows | None) -> NDArray[np.int64]:
+    def rows(self, wanted: Rows | None) -> NDArray[np.int64]:
+        """Return wanted rows as an array: all that are enumerated if None."""
         return np.arange(self.bounds.size) if wanted is None else np.asarray(wanted, dtype=np.int64)
 
     def _work(
@@ -118,7 +144,7 @@ class DualState:
         start = time.perf_counter()
         share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
         batch, made = 1, self.done
-        while self._room:
+        while self.fits:
             limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
             if time.perf_counter() + batch * self._pace > start + limit * seconds:
                 break
@@ -139,11 +165,11 @@ class DualState:
 
     def _shift(self, sweeps: int) -> None:
         """Ascend with the interface free."""
-        if not self._room or sweeps <= 0:
+        if not self.fits or sweeps <= 0:
             return
         start = time.perf_counter()
         last = rows.ascend(self.layout.whole, self.shares, self.done, self.done + sweeps, self._scratch)
-        self._room = last == self.done + sweeps
+        self.fits = last == self.done + sweeps
         self.done = last
         if sweeps < last:  # not in the first call, which may compile
             self._pace = (time.perf_counter() - start) / sweeps

@@ -1,0 +1,84 @@
+"""Dual ascent on the GPU lowers every bound to what the CPU lowers it to; runs under Numba's simulator."""
+
+import numpy as np
+import pytest
+from problem_strategies import random_table
+
+from dmcmc import Factor
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.bounds import dual
+from dmcmc.inference.bounds.dual_cuda import DeviceDuals, takes
+from dmcmc.inference.bounds.quantise import NEVER
+from dmcmc.inference.bounds.words import triangle_levels
+from dmcmc.inference.device import gpu_problem
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+SCOPES = [(0, 1), (2, 0), (1, 2), (2, 3), (1, 3), (3, 4), (4,), (0, 4), (1, 4), (0,)]
+
+
+def agent(seed, hard=0.15, scopes=SCOPES, interface=(4,), largest=6, scale=99):
+    """An agent of five variables with a few domain sizes."""
+    rng = np.random.default_rng(seed)
+    domains = rng.integers(2, largest, 5)
+    factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), scale, hard)) for s in scopes]
+    hidden = tuple(v for v in range(5) if v not in interface)
+    return LocalProblem(0, interface, hidden, tuple(factors), domains.astype(np.int64))
+
+
+def test_a_triangle_comes_after_all_earlier_ones_with_a_pair_of_it():
+    rng = np.random.default_rng(1)
+    triangles = np.array([rng.choice(12, 3, replace=False) for _ in range(40)])
+    levels = triangle_levels(triangles)
+    for t, own in enumerate(triangles):
+        before = [levels[s] for s in range(t) if set(own) & set(triangles[s])]
+        assert levels[t] == (max(before) + 1 if before else 0)
+
+
+@pytest.mark.parametrize(
+    "seed, options",
+    [
+        (0, {"shifts": 17}),  # recentred once
+        (1, {"hard": 0.6}),
+        (2, {"interface": (3, 4)}),
+        (3, {"scopes": [*SCOPES, (0, 2, 4), (1, 2, 3)]}),
+        (4, {"scopes": [*SCOPES, (0, 3, 4), (3, 4), (4, 3, 1, 0)], "interface": (3, 4), "hard": 0.3}),
+        (5, {"largest": 12}),
+    ],
+)
+def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
+    shifts, options = options.get("shifts", 2), {k: x for k, x in options.items() if k != "shifts"}
+    problems = [agent(seed, **options), agent(100 + seed, **options)]
+    here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
+    assert all(takes(state) for state in there)
+    batch = DeviceDuals(there)
+    for state in here:
+        state.improve(sweeps=0, rows=())
+        state._shift(shifts)
+    batch.shift([shifts, shifts])
+    rows = [np.arange(state.bounds.size) for state in there]
+    for state, chosen in zip(here, rows, strict=True):
+        state._run(chosen, 1, None, 1)
+    batch.run(rows, 1, [None, None])
+    for state, other in zip(here, there, strict=True):
+        assert state.done == other.done
+        assert (state.bounds == other.bounds).all()
+        for mine, theirs in zip(state.shares, other.shares, strict=True):
+            assert (mine == theirs).all()
+    limits = [np.full(state.bounds.size, np.sort(state.bounds)[state.bounds.size // 2]) for state in here]
+    expected = [state._run(chosen, 5, limit, 1) for state, chosen, limit in zip(here, rows, limits, strict=True)]
+    found = batch.run(rows, 5, limits)
+    for k, (state, other) in enumerate(zip(here, there, strict=True)):
+        assert (state.bounds == other.bounds).all()
+        open_ = state.bounds >= limits[k]  # what is left of rows that do not reach theirs is of no use
+        assert (expected[k][open_] == found[k][open_]).all()
+
+
+def test_a_forbidden_row_is_never_possible():
+    local = agent(7, hard=0.0)
+    wall = np.zeros(int(local.domains[4]))
+    wall[1] = -np.inf
+    local = LocalProblem(0, (4,), local.hidden, (*local.factors, Factor.of((4,), wall)), local.domains)
+    state = dual.TRIANGLES.start(local)
+    DeviceDuals([state]).run([np.arange(state.bounds.size)], 1, [None])
+    assert (state.bounds == NEVER).tolist() == [x == 1 for x in range(wall.size)]
