@@ -43,14 +43,15 @@ def _block(threads: int) -> int:
 def _least_room(layout: Layout, width: int) -> int:
     """Return the words of shared memory that a block needs: a triangle's tables, a pair's with messages."""
     three = 3 * width * (width + 1) if len(layout.whole.triangles) else 0
-    return max(three, width * (width + 1) + 2 * width)
+    degree = int(np.diff(layout.whole.incident_at).max(initial=0))
+    return max(three, width * (2 + width + degree))
 
 
 def _most_room(layout: Layout, width: int) -> int:
     """Return the words that a block could use: a level's triangles, or all pairs of a variable."""
     level = int(np.bincount(triangle_levels(layout.whole.triangles)).max(initial=0))
     degree = int(np.diff(layout.whole.incident_at).max(initial=0))
-    return max(3 * level * width * (width + 1), degree * width * (width + 2) + width)
+    return max(3 * level * width * (width + 1), width * (1 + degree * (width + 2)))
 
 
 class DeviceDuals:
@@ -59,7 +60,7 @@ class DeviceDuals:
     Parameters
     ----------
     states
-        All of which the GPU :func:`takes`.
+        All of which the GPU :func:`takes`, with tables of the same width.
     """
 
     def __init__(self, states: Sequence[DualState]) -> None:
@@ -86,6 +87,7 @@ class DeviceDuals:
         fitting = shared // (4 * self._room + _BLOCK)
         self._blocks = processors * max(1, min(threads // self._threads, fitting))
         self._slot, self._agents = slot, agents
+        self._octets = (0,) * (states[0].layout.shares.unary.shape[1] // 8)
         self.bytes = 4 * (base + begin)
         self._arena = self._keep(np.concatenate([self._tables(state) for state in states]))
         self._words = self._keep(np.concatenate(words))
@@ -115,7 +117,7 @@ class DeviceDuals:
         self._launch(
             rows_cuda.shift_graphs, len(chosen), self._words, self._agents_there, self._arena,
             device.upload("dual chosen", np.array(chosen, dtype=np.int64)), device.upload("dual firsts", firsts),
-            device.upload("dual lasts", lasts), done, self._room,
+            device.upload("dual lasts", lasts), done,
         )  # fmt: skip
         made = np.empty(len(chosen), dtype=np.int64)
         done[: made.size].copy_to_host(made)
@@ -187,7 +189,7 @@ class DeviceDuals:
         self._launch(
             rows_cuda.run_rows, blocks, self._words, self._agents_there, self._arena,
             device.upload("dual jobs", jobs.reshape(-1)), work, self._slot, sweeps, bounds[:number], kept,
-            self._live if pruned else 0, self._room,
+            self._live if pruned else 0,
         )  # fmt: skip
         bounds[:number].copy_to_host(found)
         if live.size:
@@ -196,5 +198,6 @@ class DeviceDuals:
         return found, live
 
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
+        arguments = (*arguments, self._room, self._octets)
         self.device.allow_shared(kernel, arguments, 4 * self._room)
         kernel[blocks, self._threads, 0, 4 * self._room](*arguments)

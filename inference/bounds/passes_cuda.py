@@ -2,9 +2,10 @@
 
 :mod:`dmcmc.inference.bounds.kernels` says what a pass does. ``words`` describe the graph at ``g`` (see
 :mod:`dmcmc.inference.bounds.words`), ``tables`` are its tables, ``tiles`` is shared memory of ``room`` words, where a
-table's rows are an odd number of words apart: threads that read a column hit different banks. All functions are called
-by all threads of a block, which has at least as many as a table has columns; all return False where an entry left the
-limits. Then whole shifts have been made and nothing more may be shifted: which ones may differ from the CPU.
+table's rows are an odd number of words apart: threads that read a column hit different banks. ``octets`` is a tuple of
+as many numbers as a table has times 8 columns: its length is a constant to the compiler, and so is every stride. All
+functions are called by all threads of a block; passes return False where an entry left the limits. Then whole shifts
+have been made and nothing more may be shifted: which ones may differ from the CPU.
 """
 
 import numpy as np
@@ -14,12 +15,12 @@ from dmcmc.inference.bounds.quantise import DEAD as _DEAD
 from dmcmc.inference.bounds.quantise import LIMIT as _LIMIT
 from dmcmc.inference.bounds.quantise import THRESHOLD as _THRESHOLD
 from dmcmc.inference.bounds.words import (
-    CLIQUE, CLIQUES, CLUSTER_AT, DOMAINS, ENDS, ENTRY_AT, INCIDENT, INCIDENT_AT, LEVEL_AT, LEVELS, LOWER, N, PAIR_AT,
-    SCOPE_AT, SCOPES, STAR_AT, STARS, TRIANGLES, WIDTH, WIDTHS,
+    AROUND, CLIQUE, CLIQUES, CLUSTER, CORNER_WIDTH, DOMAINS, ENTRY_AT, INCIDENT, INCIDENT_AT, IS_FIRST, LEVEL_AT,
+    LEVELS, LOWER, N, OTHER, PAIR, SCOPE_AT, SCOPES, SIDE, STAR_AT, STARS, TABLE, TRIANGLES, WIDTHS,
 )  # fmt: skip
 
 DEAD, LIMIT, THRESHOLD = np.int32(_DEAD), np.int32(_LIMIT), np.int32(_THRESHOLD)
-_SIDE, _CELLS = 4, 16  # a thread makes so many times so many entries of a max-plus product
+_EDGE, _CELLS = 4, 16  # a thread makes so many times so many entries of a max-plus product
 
 
 @cuda.jit(device=True)
@@ -29,31 +30,33 @@ def anywhere(over):
 
 
 @cuda.jit(device=True)
-def sweep(words, g, tables, tiles, room, forward):
+def sweep(words, g, tables, tiles, room, octets, forward):
     """Make all three passes."""
-    if words[g + TRIANGLES] > 0 and not triangle_pass(words, g, tables, tiles, room):
+    if words[g + TRIANGLES] > 0 and not triangle_pass(words, g, tables, tiles, room, octets):
         return False
-    if words[g + STARS] > 0 and not star_pass(words, g, tables, tiles):
+    if words[g + STARS] > 0 and not star_pass(words, g, tables, tiles, octets):
         return False
-    return variable_pass(words, g, tables, tiles, room, forward)
+    return variable_pass(words, g, tables, tiles, room, octets, forward)
 
 
 @cuda.jit(device=True)
-def triangle_pass(words, g, tables, tiles, room):
+def triangle_pass(words, g, tables, tiles, room, octets):
     """Level triangles with their pairs: as many of a level at once as shared memory holds."""
-    width = np.int32(words[g + WIDTH])
+    width = 8 * len(octets)
     slots = np.int32(room // (3 * width * (width + 1)))
+    cliques, level_at = np.int32(words[g + CLIQUES]), np.int32(words[g + LEVEL_AT])
     for level in range(words[g + LEVELS]):
-        first, last = np.int32(words[words[g + LEVEL_AT] + level]), np.int32(words[words[g + LEVEL_AT] + level + 1])
+        first, last = np.int32(words[level_at + level]), np.int32(words[level_at + level + 1])
         while first < last:
             count = min(slots, np.int32(last - first))
-            load_triangles(words, g, tables, tiles, first, count, True)
+            begin = np.int32(cliques + first * CLIQUE)
+            load_triangles(words, begin, tables, tiles, count, octets, True)
             cuda.syncthreads()
-            over = level_side(words, g, tables, tiles, first, count, np.int32(0), np.float32(1 / 3))
+            over = level_side(words, begin, tables, tiles, count, octets, 0, np.float32(1 / 3))
             cuda.syncthreads()
-            over = level_side(words, g, tables, tiles, first, count, np.int32(1), np.float32(1 / 2)) or over
+            over = level_side(words, begin, tables, tiles, count, octets, 1, np.float32(1 / 2)) or over
             cuda.syncthreads()
-            over = level_side(words, g, tables, tiles, first, count, np.int32(2), np.float32(1)) or over
+            over = level_side(words, begin, tables, tiles, count, octets, 2, np.float32(1)) or over
             if anywhere(over):
                 return False
             first = np.int32(first + count)
@@ -61,241 +64,196 @@ def triangle_pass(words, g, tables, tiles, room):
 
 
 @cuda.jit(device=True)
-def load_triangles(words, g, tables, tiles, first, count, with_pairs):
+def load_triangles(words, begin, tables, tiles, count, octets, with_pairs):
     """Bring some triangles' tables to shared memory, with their pairs' tables added if wanted."""
-    width = np.int32(words[g + WIDTH])
-    square, size = np.int32(width * width), np.int32(width * (width + 1))
-    tid = np.int32(cuda.threadIdx.x)
-    column, i = np.int32(tid % width), np.int32(tid // width)
-    step = np.int32(cuda.blockDim.x // width)
-    if i >= step:
-        return
-    slot, k = np.int32(0), np.int32(0)
-    while i >= width:
-        i = np.int32(i - width)
-        k = np.int32(k + 1)
-        if k == 3:
-            slot, k = np.int32(slot + 1), np.int32(0)
-    while slot < count:
-        clique = np.int32(words[g + CLIQUES] + (first + slot) * CLIQUE)
-        cell = np.int32(i * width + column)
-        x = tables[np.uint32(words[g + CLUSTER_AT] + (words[clique] * 3 + k) * square + cell)]
+    width = 8 * len(octets)
+    square, size = np.uint32(width * width), np.uint32(width * (width + 1))
+    for at in range(np.uint32(cuda.threadIdx.x), np.uint32(count * 3) * square, np.uint32(cuda.blockDim.x)):
+        table = np.uint32(at // square)
+        cell = np.uint32(at - table * square)
+        slot = np.uint32(table // np.uint32(3))
+        k = np.uint32(table - slot * np.uint32(3))
+        clique = np.uint32(begin + slot * np.uint32(CLIQUE))
+        x = tables[np.uint64(np.uint32(words[clique + np.uint32(CLUSTER)]) + k * square + cell)]
         if with_pairs:
-            x = np.int32(x + tables[np.uint32(words[g + PAIR_AT] + words[clique + 1 + k] * square + cell)])
+            x = np.int32(x + tables[np.uint64(np.uint32(words[clique + np.uint32(PAIR) + k]) + cell)])
             x = DEAD if x < THRESHOLD else x
-        tiles[np.uint32((slot * 3 + k) * size + i * (width + 1) + column)] = x
-        i = np.int32(i + step)
-        while i >= width:
-            i = np.int32(i - width)
-            k = np.int32(k + 1)
-            if k == 3:
-                slot, k = np.int32(slot + 1), np.int32(0)
+        tiles[np.uint64(table * size + cell + np.uint32(cell // np.uint32(width)))] = x
 
 
 @cuda.jit(device=True)
-def level_side(words, g, tables, tiles, first, count, k, weight):
+def level_side(words, begin, tables, tiles, count, octets, k, weight):
     """Give pairs ab, ac or bc (k = 0, 1, 2) of some triangles their share of the max-marginal; whether one is too large.
 
     A weight of 1 gives all of it, whatever a float32 holds.
     """
-    width = np.int32(words[g + WIDTH])
-    stride, square = np.int32(width + 1), np.int32(width * width)
-    size, across = np.int32(width * stride), np.int32(width // _SIDE)
-    # The product's left table has k next to each other, or rows; the right one has k next to each other, or columns.
-    left, left_row, left_k = (np.int32(1) if k == 0 else np.int32(0)), stride, np.int32(1)
-    right, right_column, right_k = (np.int32(1) if k == 2 else np.int32(2)), np.int32(1), stride
-    if k == 0:
-        right_column, right_k = stride, np.int32(1)
-    if k == 2:
-        left_row, left_k = np.int32(1), stride
-    row_corner = np.int32(5) if k == 2 else np.int32(4)
-    column_corner = np.int32(5) if k == 0 else np.int32(6)
-    inner_corner = np.int32(6) if k == 0 else (np.int32(5) if k == 1 else np.int32(4))
+    width = 8 * len(octets)
+    stride, square, size, across = width + 1, width * width, width * (width + 1), width // _EDGE
+    # In the product's left table rows are rows unless k = 2, in the right one columns are columns unless k = 0.
+    left, left_row, left_k = (1 if k == 0 else 0), (1 if k == 2 else stride), (stride if k == 2 else 1)
+    right, right_column, right_k = (1 if k == 2 else 2), (stride if k == 0 else 1), (1 if k == 0 else stride)
+    far_left, far_right = across * left_row, across * right_column
+    row_corner, column_corner, inner_corner = (1 if k == 2 else 0), (1 if k == 0 else 2), 2 - k
     best = cuda.local.array(_CELLS, int32)
-    mine = cuda.local.array(_SIDE, int32)
+    mine = cuda.local.array(_EDGE, int32)
     over = False
-    for task in range(np.int32(cuda.threadIdx.x), np.int32(count * across * across), np.int32(cuda.blockDim.x)):
-        slot = np.int32(task // (across * across))
-        rest = np.int32(task - slot * across * across)
-        i0 = np.int32(rest // across)
-        j0 = np.int32(rest - i0 * across)
-        clique = np.int32(words[g + CLIQUES] + (first + slot) * CLIQUE)
-        rows = np.int32(words[words[g + WIDTHS] + words[clique + row_corner]])
-        columns = np.int32(words[words[g + WIDTHS] + words[clique + column_corner]])
-        inner = np.int32(words[words[g + WIDTHS] + words[clique + inner_corner]])
+    tasks = np.uint32(across * across)
+    for task in range(np.uint32(cuda.threadIdx.x), np.uint32(count) * tasks, np.uint32(cuda.blockDim.x)):
+        slot = np.uint32(task // tasks)
+        rest = np.uint32(task - slot * tasks)
+        i0 = np.uint32(rest // np.uint32(across))
+        j0 = np.uint32(rest - i0 * np.uint32(across))
+        clique = np.uint32(begin + slot * np.uint32(CLIQUE))
+        inner = np.int32(words[clique + np.uint32(CORNER_WIDTH + inner_corner)])
         for q in range(_CELLS):
             best[q] = DEAD
-        at_left = np.int32((slot * 3 + left) * size + i0 * left_row)
-        at_right = np.int32((slot * 3 + right) * size + j0 * right_column)
-        far_left, far_right = np.int32(across * left_row), np.int32(across * right_column)
+        base = np.uint64(slot) * np.uint64(3 * size)
+        at_left = base + np.uint64(left * size) + np.uint64(i0) * np.uint64(left_row)
+        at_right = base + np.uint64(right * size) + np.uint64(j0) * np.uint64(right_column)
         for _ in range(inner):
-            for q in range(_SIDE):
-                mine[q] = tiles[np.uint32(at_left + q * far_left)]
-            for j in range(_SIDE):
-                entry = tiles[np.uint32(at_right + j * far_right)]
-                for i in range(_SIDE):
-                    best[i * _SIDE + j] = max(best[i * _SIDE + j], np.int32(mine[i] + entry))
-            at_left = np.int32(at_left + left_k)
-            at_right = np.int32(at_right + right_k)
-        target = np.int32((slot * 3 + k) * size)
-        cluster = np.int32(words[g + CLUSTER_AT] + (words[clique] * 3 + k) * square)
-        pair = np.int32(words[g + PAIR_AT] + words[clique + 1 + k] * square)
+            for q in range(_EDGE):
+                mine[q] = tiles[at_left + np.uint64(q * far_left)]
+            for j in range(_EDGE):
+                entry = tiles[at_right + np.uint64(j * far_right)]
+                for i in range(_EDGE):
+                    best[i * _EDGE + j] = max(best[i * _EDGE + j], np.int32(mine[i] + entry))
+            at_left += np.uint64(left_k)
+            at_right += np.uint64(right_k)
+        rows = np.uint32(words[clique + np.uint32(CORNER_WIDTH + row_corner)])
+        columns = np.uint32(words[clique + np.uint32(CORNER_WIDTH + column_corner)])
+        target = base + np.uint64(k * size) + np.uint64(i0) * np.uint64(stride) + np.uint64(j0)
+        cell = np.uint64(i0) * np.uint64(width) + np.uint64(j0)
+        cluster = np.uint64(words[clique + np.uint32(CLUSTER)]) + np.uint64(k * square) + cell
+        pair = np.uint64(words[clique + np.uint32(PAIR + k)]) + cell
         for q in range(_CELLS):
-            i, j = np.int32(i0 + (q // _SIDE) * across), np.int32(j0 + (q % _SIDE) * across)
-            if i < rows and j < columns:
-                at = np.uint32(target + i * stride + j)
-                mass = tiles[at]
+            i, j = (q // _EDGE) * across, (q % _EDGE) * across
+            if i0 + np.uint32(i) < rows and j0 + np.uint32(j) < columns:
+                mass = tiles[target + np.uint64(i * stride + j)]
                 marginal = np.int32(mass + best[q])
                 dead = marginal < THRESHOLD
                 share = marginal if weight == 1 else np.int32(np.float32(marginal) * weight)
-                left_over = np.int32(mass - share)
-                if not dead and max(abs(left_over), abs(share)) > LIMIT:
+                kept = np.int32(mass - share)
+                if not dead and max(abs(kept), abs(share)) > LIMIT:
                     over = True
-                kept = DEAD if dead else left_over
-                tiles[at] = kept
-                tables[np.uint32(cluster + i * width + j)] = kept
-                tables[np.uint32(pair + i * width + j)] = DEAD if dead else share
+                kept = DEAD if dead else kept
+                tiles[target + np.uint64(i * stride + j)] = kept
+                tables[cluster + np.uint64(i * width + j)] = kept
+                tables[pair + np.uint64(i * width + j)] = DEAD if dead else share
     return over
 
 
 @cuda.jit(device=True)
-def variable_pass(words, g, tables, tiles, room, forward):
-    """Visit variables in order, or backwards; pairs of a variable at once."""
-    n, width = np.int32(words[g + N]), np.int32(words[g + WIDTH])
-    stride = np.int32(width + 1)
-    size = np.int32(width * stride)
-    most = np.int32((room - width) // (size + width))  # pairs at once: a table and a message each
-    messages = np.int32(most * size)
-    shares = np.int32(messages + most * width)
+def variable_pass(words, g, tables, tiles, room, octets, forward):
+    """Visit variables in order, or backwards; all pairs of a variable at once.
+
+    Shared memory holds v's message, those of its pairs, and as many of their tables as fit.
+    """
+    width = 8 * len(octets)
+    n, size = np.int32(words[g + N]), width * (width + 1)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     for step in range(n):
         v = np.int32(step if forward else n - 1 - step)
-        d, padded = np.int32(words[words[g + DOMAINS] + v]), np.int32(words[words[g + WIDTHS] + v])
+        d = np.int32(words[words[g + DOMAINS] + v])
+        padded = np.int32(words[words[g + WIDTHS] + v])
         first, last = np.int32(words[words[g + INCIDENT_AT] + v]), np.int32(words[words[g + INCIDENT_AT] + v + 1])
-        for begin in range(first, last, most):
-            count = min(most, np.int32(last - begin))
-            load_pairs(words, g, tables, tiles, begin, count)
+        degree = np.int32(last - first)
+        sides = np.int32(words[g + INCIDENT] + first * SIDE)
+        loaded = np.int32(width * (1 + degree))  # where tables begin
+        most = np.int32((room - loaded) // size)
+        for begin in range(0, degree, most):
+            count = min(most, np.int32(degree - begin))
+            load_pairs(words, np.int32(sides + begin * SIDE), tables, tiles, loaded, count, octets)
             cuda.syncthreads()
-            find_messages(words, g, tiles, messages, begin, count, v)
+            find_messages(words, np.int32(sides + begin * SIDE), tiles, loaded, np.int32(width * (1 + begin)), count, octets)
             cuda.syncthreads()
-            over = False
-            for i in range(tid, d, threads):
-                total = tables[np.uint32(v * width + i)]
-                for q in range(count):
-                    total = np.int32(total + tiles[np.uint32(messages + q * width + i)])
+        behind = np.int32(words[words[g + LOWER] + v])
+        behind = behind if forward else np.int32(degree - behind)
+        ahead = np.int32(degree - behind)
+        weight = np.float32(1 / max(np.int32(1), max(behind, ahead)))
+        over = False
+        for i in range(tid, padded, threads):
+            total = tables[np.uint32(v * width + i)]
+            if i < d:
+                for q in range(degree):
+                    total = np.int32(total + tiles[np.uint32(width * (1 + q) + i)])
                     total = DEAD if total < THRESHOLD else total
                     over = over or (total >= THRESHOLD and abs(total) > LIMIT)
                     total = max(min(total, LIMIT), DEAD)  # of no use any more if it was more
-                tiles[np.uint32(shares + i)] = total
-            if anywhere(over):
-                return False  # nothing of these pairs has been moved
-            for i in range(tid, d, threads):
-                tables[np.uint32(v * width + i)] = tiles[np.uint32(shares + i)]
-            if anywhere(take_messages(words, g, tables, tiles, messages, begin, count, v)):
-                return False
-        behind = np.int32(words[words[g + LOWER] + v])
-        behind = behind if forward else np.int32(last - first - behind)
-        ahead = np.int32(last - first - behind)
-        weight = np.float32(1 / max(np.int32(1), max(behind, ahead)))
+            dead = total < THRESHOLD
+            share = DEAD if dead else np.int32(np.float32(total) * weight)
+            tiles[np.uint32(i)] = share
+            total = DEAD if dead else np.int32(total - ahead * share)
+            tiles[np.uint32(loaded + i)] = total
+        if anywhere(over):
+            return False  # nothing has been moved
         for i in range(tid, padded, threads):
-            at = np.uint32(v * width + i)
-            x = tables[at]
-            share = DEAD if x < THRESHOLD else np.int32(np.float32(x) * weight)
-            tiles[np.uint32(shares + i)] = share
-            tables[at] = DEAD if x < THRESHOLD else np.int32(x - ahead * share)
-        cuda.syncthreads()
-        if anywhere(give_messages(words, g, tables, tiles, shares, first, last, v, forward)):
+            tables[np.uint32(v * width + i)] = tiles[np.uint32(loaded + i)]
+        if anywhere(pass_on(words, sides, tables, tiles, degree, octets, v, forward)):
             return False
     return True
 
 
 @cuda.jit(device=True)
-def load_pairs(words, g, tables, tiles, begin, count):
+def load_pairs(words, sides, tables, tiles, loaded, count, octets):
     """Bring some of a variable's pairs to shared memory."""
-    width = np.int32(words[g + WIDTH])
-    tid, step = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x // width)
-    column = np.int32(tid % width)
-    if tid // width >= step:
-        return
-    for row in range(np.int32(tid // width), np.int32(count * width), step):
-        q = np.int32(row // width)
-        i = np.int32(row - q * width)
-        e = np.int32(words[words[g + INCIDENT] + begin + q])
-        x = tables[np.uint32(words[g + PAIR_AT] + (e * width + i) * width + column)]
-        tiles[np.uint32(q * width * (width + 1) + i * (width + 1) + column)] = x
+    width = 8 * len(octets)
+    square, size = np.uint32(width * width), np.uint32(width * (width + 1))
+    for at in range(np.uint32(cuda.threadIdx.x), np.uint32(count) * square, np.uint32(cuda.blockDim.x)):
+        q = np.uint32(at // square)
+        cell = np.uint32(at - q * square)
+        table = np.uint32(words[np.uint32(sides + q * np.uint32(SIDE) + np.uint32(TABLE))])
+        row = np.uint32(cell // np.uint32(width))
+        tiles[np.uint64(loaded + q * size + cell + row)] = tables[np.uint64(table + cell)]
 
 
 @cuda.jit(device=True)
-def find_messages(words, g, tiles, messages, begin, count, v):
-    """Set each loaded pair's maximum for each value of v."""
-    width = np.int32(words[g + WIDTH])
-    stride = np.int32(width + 1)
-    for task in range(np.int32(cuda.threadIdx.x), np.int32(count * width), np.int32(cuda.blockDim.x)):
-        q = np.int32(task // width)
-        i = np.int32(task - q * width)
-        ends = np.int32(words[g + ENDS] + 2 * words[words[g + INCIDENT] + begin + q])
-        is_first = words[ends] == v
-        around = np.int32(words[words[g + WIDTHS] + words[ends] + words[ends + 1] - v])
-        at = np.int32(q * width * stride + (i * stride if is_first else i))
-        step = np.int32(1) if is_first else stride
+def find_messages(words, sides, tiles, loaded, messages, count, octets):
+    """Set each loaded pair's maximum for each value of its variable."""
+    width = 8 * len(octets)
+    stride, size = np.uint32(width + 1), np.uint32(width * (width + 1))
+    for task in range(np.uint32(cuda.threadIdx.x), np.uint32(count * width), np.uint32(cuda.blockDim.x)):
+        q = np.uint32(task // np.uint32(width))
+        i = np.uint32(task - q * np.uint32(width))
+        side = np.uint32(sides + q * np.uint32(SIDE))
+        is_first = words[side + np.uint32(IS_FIRST)] != 0
+        at = np.uint32(loaded + q * size + (i * stride if is_first else i))
+        step = np.uint32(1) if is_first else stride
         best = DEAD
-        for _ in range(around):
-            best = max(best, tiles[np.uint32(at)])
-            at = np.int32(at + step)
-        tiles[np.uint32(messages + task)] = best
+        for _ in range(words[side + np.uint32(AROUND)]):
+            best = max(best, tiles[np.uint64(at)])
+            at = np.uint32(at + step)
+        tiles[np.uint64(messages + task)] = best
 
 
 @cuda.jit(device=True)
-def take_messages(words, g, tables, tiles, messages, begin, count, v):
-    """Subtract the messages from the loaded pairs' tables; whether an entry is too large."""
-    width = np.int32(words[g + WIDTH])
-    tid, step = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x // width)
-    column = np.int32(tid % width)
+def pass_on(words, sides, tables, tiles, degree, octets, v, forward):
+    """Subtract the pairs' messages from them, add v's to those ahead; whether an entry is too large."""
+    width = 8 * len(octets)
+    square = np.uint32(width * width)
     over = False
-    if tid // width >= step:
-        return over
-    for row in range(np.int32(tid // width), np.int32(count * width), step):
-        q = np.int32(row // width)
-        i = np.int32(row - q * width)
-        e = np.int32(words[words[g + INCIDENT] + begin + q])
-        is_first = words[words[g + ENDS] + 2 * e] == v
-        x = tiles[np.uint32(q * width * (width + 1) + i * (width + 1) + column)]
-        message = tiles[np.uint32(messages + q * width + (i if is_first else column))]
+    for at in range(np.uint32(cuda.threadIdx.x), np.uint32(degree) * square, np.uint32(cuda.blockDim.x)):
+        q = np.uint32(at // square)
+        cell = np.uint32(at - q * square)
+        row = np.uint32(cell // np.uint32(width))
+        side = np.uint32(sides + q * np.uint32(SIDE))
+        place = np.uint64(np.uint32(words[side + np.uint32(TABLE)]) + cell)
+        x = tables[place]
         if x >= THRESHOLD:
-            x = np.int32(x - message)
+            i = row if words[side + np.uint32(IS_FIRST)] != 0 else np.uint32(cell - row * np.uint32(width))
+            x = np.int32(x - tiles[np.uint64(np.uint32(width) * (np.uint32(1) + q) + i)])
             over = over or abs(x) > LIMIT
-            tables[np.uint32(words[g + PAIR_AT] + (e * width + i) * width + column)] = x
+            if (words[side + np.uint32(OTHER)] < v) != forward:
+                x = np.int32(x + tiles[np.uint64(i)])
+                over = over or (x >= THRESHOLD and abs(x) > LIMIT)
+                x = DEAD if x < THRESHOLD else x
+            tables[place] = x
     return over
 
 
 @cuda.jit(device=True)
-def give_messages(words, g, tables, tiles, shares, first, last, v, forward):
-    """Add v's message to its pairs ahead; whether an entry is too large."""
-    width = np.int32(words[g + WIDTH])
-    tid, step = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x // width)
-    column = np.int32(tid % width)
-    over = False
-    if tid // width >= step:
-        return over
-    for row in range(np.int32(tid // width), np.int32((last - first) * width), step):
-        q = np.int32(row // width)
-        i = np.int32(row - q * width)
-        e = np.int32(words[words[g + INCIDENT] + first + q])
-        a, b = np.int32(words[words[g + ENDS] + 2 * e]), np.int32(words[words[g + ENDS] + 2 * e + 1])
-        rows, columns = np.int32(words[words[g + WIDTHS] + a]), np.int32(words[words[g + WIDTHS] + b])
-        if (a + b - v < v) != forward and i < rows and column < columns:
-            at = np.uint32(words[g + PAIR_AT] + (e * width + i) * width + column)
-            x = np.int32(tables[at] + tiles[np.uint32(shares + (i if a == v else column))])
-            x = DEAD if x < THRESHOLD else x
-            over = over or (x >= THRESHOLD and abs(x) > LIMIT)
-            tables[at] = x
-    return over
-
-
-@cuda.jit(device=True)
-def star_pass(words, g, tables, tiles):
+def star_pass(words, g, tables, tiles, octets):
     """Level every large factor with its variables."""
-    width = np.int32(words[g + WIDTH])
+    width = 8 * len(octets)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     for s in range(words[g + STARS]):
         begin, end = words[words[g + ENTRY_AT] + s], words[words[g + ENTRY_AT] + s + 1]
@@ -363,25 +321,22 @@ def add_along(words, g, tables, tiles, scope, arity, axis, at, entries, sign):
 
 
 @cuda.jit(device=True)
-def recentre(words, g, tables, tiles, room):
+def recentre(words, g, tables, tiles, room, octets):
     """Even out what a triangle's tables hold for each of its variables: none of its sums changes."""
-    width = np.int32(words[g + WIDTH])
-    stride = np.int32(width + 1)
-    size, slots = np.int32(width * stride), np.int32(room // (3 * width * (width + 1)))
-    tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
-    total, one = np.int32(words[g + TRIANGLES]), np.int32(1)
+    width = 8 * len(octets)
+    stride, size = np.int32(width + 1), np.int32(width * (width + 1))
+    slots, total, one = np.int32(room // (3 * size)), np.int32(words[g + TRIANGLES]), np.int32(1)
     for first in range(np.int32(0), total, slots):
         count = min(slots, np.int32(total - first))
-        load_triangles(words, g, tables, tiles, first, count, False)
+        begin = np.int32(words[g + CLIQUES] + first * CLIQUE)
+        load_triangles(words, begin, tables, tiles, count, octets, False)
         cuda.syncthreads()
         for k in range(3):  # the corners a, b, c: which tables have them, as rows or as columns
-            for task in range(tid, np.int32(count * width), threads):
+            for task in range(np.int32(cuda.threadIdx.x), np.int32(count * width), np.int32(cuda.blockDim.x)):
                 slot = np.int32(task // width)
                 i = np.int32(task - slot * width)
-                corners = np.int32(words[g + CLIQUES] + (first + slot) * CLIQUE + 4)
-                a = np.int32(words[words[g + WIDTHS] + words[corners]])
-                b = np.int32(words[words[g + WIDTHS] + words[corners + 1]])
-                c = np.int32(words[words[g + WIDTHS] + words[corners + 2]])
+                widths = np.int32(begin + slot * CLIQUE + CORNER_WIDTH)
+                a, b, c = np.int32(words[widths]), np.int32(words[widths + 1]), np.int32(words[widths + 2])
                 base = np.int32(slot * 3 * size)
                 if k == 0 and i < a:
                     even_out(tiles, base + i * stride, one, b, base + size + i * stride, one, c)
@@ -390,7 +345,7 @@ def recentre(words, g, tables, tiles, room):
                 if k == 2 and i < c:
                     even_out(tiles, base + size + i, stride, a, base + 2 * size + i, stride, b)
             cuda.syncthreads()
-        store_triangles(words, g, tables, tiles, first, count)
+        store_triangles(words, begin, tables, tiles, count, octets)
         cuda.syncthreads()
     cuda.syncthreads()
 
@@ -415,17 +370,14 @@ def even_out(tiles, left, left_step, left_size, right, right_step, right_size):
 
 
 @cuda.jit(device=True)
-def store_triangles(words, g, tables, tiles, first, count):
+def store_triangles(words, begin, tables, tiles, count, octets):
     """Bring some triangles' tables back."""
-    width = np.int32(words[g + WIDTH])
-    tid, step = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x // width)
-    column = np.int32(tid % width)
-    if tid // width >= step:
-        return
-    for row in range(np.int32(tid // width), np.int32(count * 3 * width), step):
-        table = np.int32(row // width)
-        i = np.int32(row - table * width)
-        slot = np.int32(table // 3)
-        number = np.int32(words[words[g + CLIQUES] + (first + slot) * CLIQUE] * 3 + table - 3 * slot)
-        at = np.uint32(words[g + CLUSTER_AT] + (number * width + i) * width + column)
-        tables[at] = tiles[np.uint32(table * width * (width + 1) + i * (width + 1) + column)]
+    width = 8 * len(octets)
+    square, size = np.uint32(width * width), np.uint32(width * (width + 1))
+    for at in range(np.uint32(cuda.threadIdx.x), np.uint32(count * 3) * square, np.uint32(cuda.blockDim.x)):
+        table = np.uint32(at // square)
+        cell = np.uint32(at - table * square)
+        slot = np.uint32(table // np.uint32(3))
+        clique = np.uint32(begin + slot * np.uint32(CLIQUE) + np.uint32(CLUSTER))
+        place = np.uint32(words[clique]) + np.uint32(table - slot * np.uint32(3)) * square + cell
+        tables[np.uint64(place)] = tiles[np.uint64(table * size + cell + np.uint32(cell // np.uint32(width)))]

@@ -10,8 +10,8 @@ from dmcmc.inference.bounds.passes_cuda import DEAD, LIMIT, THRESHOLD, anywhere,
 from dmcmc.inference.bounds.quantise import NEVER
 from dmcmc.inference.bounds.rows import PRUNE_EVERY, RECENTRE_EVERY
 from dmcmc.inference.bounds.words import (
-    CLUSTER_AT, DOMAINS, ENDS, ENTRY_AT, INCIDENT, INCIDENT_AT, MAXIMA_AT, N, PAIR_AT, PAIRS, SCOPE_AT, SCOPES, SLICES,
-    STAR_AT, STARS, TRIANGLES, CLIQUES, CLIQUE, WIDTH,
+    CLIQUE, CLIQUES, CLUSTER, CLUSTER_AT, CORNER, DOMAINS, ENDS, ENTRY_AT, INCIDENT, INCIDENT_AT, IS_FIRST, MAXIMA_AT,
+    N, OTHER, PAIR, PAIR_AT, PAIRS, SCOPE_AT, SCOPES, SIDE, SLICES, STAR_AT, STARS, TABLE, TRIANGLES,
 )  # fmt: skip
 
 STATE, ROW, LIMIT_AT, JOB = 0, 1, 2, 3  # words of a job: which agent, which row, the threshold or NEVER
@@ -26,20 +26,20 @@ _OPTIONS = {} if config.ENABLE_CUDASIM else {"max_registers": REGISTERS}
 
 
 @cuda.jit(device=True)
-def ascend(words, g, tables, tiles, room, first, last):
+def ascend(words, g, tables, tiles, room, octets, first, last):
     """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all."""
     for step in range(first, last):
-        if not sweep(words, g, tables, tiles, room, step % 2 == 0):
+        if not sweep(words, g, tables, tiles, room, octets, step % 2 == 0):
             return step
         if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
-            recentre(words, g, tables, tiles, room)
+            recentre(words, g, tables, tiles, room, octets)
     return last
 
 
 @cuda.jit(device=True)
-def bound(words, g, tables, parts):
+def bound(words, g, tables, parts, octets):
     """Return Σ of the largest entries of all tables, NEVER if one is all dead; leave those of variables and pairs behind."""
-    n, m, width = np.int32(words[g + N]), np.int32(words[g + PAIRS]), np.int32(words[g + WIDTH])
+    n, m, width = np.int32(words[g + N]), np.int32(words[g + PAIRS]), np.int32(8 * len(octets))
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     maxima = np.int32(words[g + MAXIMA_AT])
     for q in range(tid, np.int32(n + m), threads):
@@ -80,9 +80,9 @@ def bound(words, g, tables, parts):
 
 
 @cuda.jit(device=True)
-def remove_values(words, g, tables, everything, constant, threshold):
+def remove_values(words, g, tables, octets, everything, constant, threshold):
     """Kill every value with which the bound is below ``threshold``; ``everything`` is what :func:`bound` just returned."""
-    n, width = np.int32(words[g + N]), np.int32(words[g + WIDTH])
+    n, width = np.int32(words[g + N]), np.int32(8 * len(octets))
     maxima = np.int32(words[g + MAXIMA_AT])
     for task in range(np.int32(cuda.threadIdx.x), np.int32(n * width), np.int32(cuda.blockDim.x)):
         v = np.int32(task // width)
@@ -93,11 +93,12 @@ def remove_values(words, g, tables, everything, constant, threshold):
         value = np.int64(own)
         rest = constant + everything - tables[np.uint32(maxima + v)]
         for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
-            e = np.int32(words[words[g + INCIDENT] + position])
-            a, b = np.int32(words[words[g + ENDS] + 2 * e]), np.int32(words[words[g + ENDS] + 2 * e + 1])
-            around = np.int32(words[words[g + DOMAINS] + a + b - v])
-            at = np.int32(words[g + PAIR_AT] + e * width * width + (i * width if a == v else i))
-            step = np.int32(1) if a == v else width
+            side = np.int32(words[g + INCIDENT] + position * SIDE)
+            around = np.int32(words[words[g + DOMAINS] + words[side + OTHER]])
+            is_first = words[side + IS_FIRST] != 0
+            at = np.int32(words[side + TABLE] + (i * width if is_first else i))
+            e = np.int32((words[side + TABLE] - words[g + PAIR_AT]) // (width * width))
+            step = np.int32(1) if is_first else width
             best = DEAD
             for _ in range(around):
                 best = max(best, tables[np.uint32(at)])
@@ -110,13 +111,13 @@ def remove_values(words, g, tables, everything, constant, threshold):
 
 
 @cuda.jit(device=True)
-def fix(words, whole, hidden, tables, part, digits):
+def fix(words, whole, hidden, tables, part, octets, digits):
     """Set ``part`` to what is left with the interface at ``digits``; return its constant, and whether an entry is too large.
 
     The constant is NEVER if the interface alone is forbidden. An entry of ``part`` is made by one thread from start to
     end, the copy of its tables but for the stars included: nothing waits in between.
     """
-    width, n = np.int32(words[hidden + WIDTH]), np.int32(words[hidden + N])
+    width, n = np.int32(8 * len(octets)), np.int32(words[hidden + N])
     square = np.int32(width * width)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     copy(tables, np.int32(0), part, np.int32(0), np.int32(n * width))
@@ -139,13 +140,13 @@ def fix(words, whole, hidden, tables, part, digits):
         constant += entry
     for k in range(words[whole + TRIANGLES]):
         clique = np.int32(words[whole + CLIQUES] + k * CLIQUE)
-        t, a, b, c = words[clique], words[clique + 4], words[clique + 5], words[clique + 6]
+        a, b, c = words[clique + CORNER], words[clique + CORNER + 1], words[clique + CORNER + 2]
         if c < n:
             continue
-        at = np.int32(words[whole + CLUSTER_AT] + t * 3 * square)
+        at = np.int32(words[clique + CLUSTER])
         first, large = np.int64(0), False
         if b < n:
-            into = np.int32(words[hidden + PAIR_AT] + words[clique + 1] * square)
+            into = np.int32(words[hidden + PAIR_AT] + words[clique + PAIR] - words[whole + PAIR_AT])
             for cell in range(tid, square, threads):
                 x = np.int32(part[np.uint32(into + cell)] + tables[np.uint32(at + cell)])
                 x = DEAD if x < THRESHOLD else x
@@ -219,7 +220,7 @@ def fix_pair(tables, at, part, a, b, n, width, digits):
 
 
 @cuda.jit(**_OPTIONS)
-def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room):
+def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets):
     """Ascend with the interface free: block k agent ``chosen[k]``, sweeps ``firsts[k]`` to ``lasts[k]`` - 1.
 
     words (int32), agents (int64, :data:`AGENT` words each), arena (int32) with all agents' tables; done (k,) int64
@@ -230,13 +231,13 @@ def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room):
     agent = np.int64(chosen[block]) * AGENT
     g = np.int32(agents[agent + WHOLE])
     tables = arena[agents[agent + BASE] :]
-    made = ascend(words, g, tables, tiles, room, np.int32(firsts[block]), np.int32(lasts[block]))
+    made = ascend(words, g, tables, tiles, room, octets, np.int32(firsts[block]), np.int32(lasts[block]))
     if cuda.threadIdx.x == 0:
         done[block] = made
 
 
 @cuda.jit(**_OPTIONS)
-def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_size, room):
+def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_size, room, octets):
     """Bound rows: a block takes one job after the other.
 
     jobs (int64, :data:`JOB` words each); work (int32), ``slot`` entries a block, at least a hidden part's; found (jobs,)
@@ -261,7 +262,7 @@ def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_s
                 digits[k] = number % size
                 number = number // size
         cuda.syncthreads()
-        constant, over = fix(words, whole, hidden, tables, part, digits)
+        constant, over = fix(words, whole, hidden, tables, part, octets, digits)
         fits = not anywhere(over)
         prune = threshold > NEVER
         best = np.int64(UNFIT)
@@ -270,16 +271,16 @@ def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_s
         elif fits:
             done = np.int32(0)
             while True:
-                best = bound(words, hidden, part, parts)
+                best = bound(words, hidden, part, parts, octets)
                 if best == NEVER or (prune and constant + best < threshold):
                     break
                 if prune:
-                    remove_values(words, hidden, part, best, constant, threshold)
+                    remove_values(words, hidden, part, octets, best, constant, threshold)
                 if done >= sweeps or not fits:
-                    best = bound(words, hidden, part, parts)
+                    best = bound(words, hidden, part, parts, octets)
                     break
                 until = min(np.int32(sweeps), np.int32(done + PRUNE_EVERY)) if prune else np.int32(sweeps)
-                fits = ascend(words, hidden, part, tiles, room, done, until) == until
+                fits = ascend(words, hidden, part, tiles, room, octets, done, until) == until
                 done = until
                 cuda.syncthreads()
             if best != NEVER:
@@ -289,7 +290,7 @@ def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_s
         if tid == 0:
             found[job] = best
         if live_size > 0:
-            size = np.int32(words[hidden + N] * words[hidden + WIDTH])
+            size = np.int32(words[hidden + N] * 8 * len(octets))
             source = part if best != UNFIT else tables
             for i in range(tid, size, threads):
                 live[job * live_size + i] = constant != NEVER and source[np.uint32(i)] >= THRESHOLD

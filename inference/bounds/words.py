@@ -11,13 +11,16 @@ from dmcmc.inference.bounds.graph import Graph
 
 Ints = NDArray[np.int64]
 
-# Words of a header: counts; where tables begin, from the first entry of the unary ones; where lists begin, in the words.
-N, WIDTH, PAIRS, TRIANGLES, STARS = range(5)
-PAIR_AT, CLUSTER_AT, STAR_AT, MAXIMA_AT, ENTRIES = range(5, 10)
-DOMAINS, WIDTHS, ENDS, INCIDENT_AT, INCIDENT, LOWER = range(10, 16)
-LEVELS, LEVEL_AT, CLIQUES, SCOPE_AT, SCOPES, ENTRY_AT, SLICES = range(16, 23)
-HEADER = 23
-CLIQUE = 7  # words of a triangle: its number, pairs ab, ac, bc, corners a, b, c
+# Words of a header: counts; where tables begin, from the first entry of the unary ones; where lists begin.
+N, PAIRS, TRIANGLES, STARS = range(4)
+PAIR_AT, CLUSTER_AT, STAR_AT, MAXIMA_AT, ENTRIES = range(4, 9)
+DOMAINS, WIDTHS, ENDS, INCIDENT_AT, INCIDENT, LOWER = range(9, 15)
+LEVELS, LEVEL_AT, CLIQUES, SCOPE_AT, SCOPES, ENTRY_AT, SLICES = range(15, 22)
+HEADER = 22
+# Words of a triangle: where its tables and those of its pairs ab, ac, bc begin; widths and numbers of its corners.
+CLUSTER, PAIR, CORNER_WIDTH, CORNER, CLIQUE = 0, 1, 4, 7, 10
+# Words of a variable's pair: where its table begins, whether the variable is its first, the other's width and number.
+TABLE, IS_FIRST, AROUND, OTHER, SIDE = 0, 1, 2, 3, 4
 
 
 def triangle_levels(triangles: Ints) -> Ints:
@@ -49,7 +52,7 @@ def graph_words(graph: Graph, width: int, slices: Ints, begin: int) -> tuple[NDA
     n, m, t, s = graph.domains.size, len(graph.pairs), len(graph.triangles), graph.star_at.size - 1
     square = width * width
     header = np.zeros(HEADER, dtype=np.int64)
-    header[[N, WIDTH, PAIRS, TRIANGLES, STARS]] = n, width, m, t, s
+    header[[N, PAIRS, TRIANGLES, STARS]] = n, m, t, s
     header[PAIR_AT] = n * width
     header[CLUSTER_AT] = header[PAIR_AT] + m * square
     header[STAR_AT] = header[CLUSTER_AT] + 3 * t * square
@@ -59,14 +62,23 @@ def graph_words(graph: Graph, width: int, slices: Ints, begin: int) -> tuple[NDA
     order = np.argsort(levels, kind="stable")
     level_at = np.searchsorted(levels[order], np.arange(levels.max(initial=-1) + 2))
     header[LEVELS] = level_at.size - 1
-    cliques = np.concatenate([order[:, None], graph.triangles[order], graph.corners[order]], axis=1)
-    ends, incident = graph.pairs, graph.incident
+    corners = graph.corners[order]
+    cliques = np.concatenate(
+        [
+            header[CLUSTER_AT] + 3 * square * order[:, None],
+            header[PAIR_AT] + square * graph.triangles[order],
+            graph.widths[corners],
+            corners,
+        ],
+        axis=1,
+    )
     owner = np.repeat(np.arange(n), np.diff(graph.incident_at))
-    earlier = ends[incident].sum(axis=1) - owner < owner
-    lower = np.bincount(owner[earlier], minlength=n)
+    other = graph.pairs[graph.incident].sum(axis=1) - owner
+    first = graph.pairs[graph.incident, 0] == owner
+    sides = np.stack([header[PAIR_AT] + square * graph.incident, first, graph.widths[other], other], axis=1)
     lists = {
-        DOMAINS: graph.domains, WIDTHS: graph.widths, ENDS: ends, INCIDENT_AT: graph.incident_at, INCIDENT: incident,
-        LOWER: lower, LEVEL_AT: level_at, CLIQUES: cliques, SCOPE_AT: graph.star_start, SCOPES: graph.star_scope,
+        DOMAINS: graph.domains, WIDTHS: graph.widths, ENDS: graph.pairs, INCIDENT_AT: graph.incident_at, INCIDENT: sides,
+        LOWER: np.bincount(owner[other < owner], minlength=n), LEVEL_AT: level_at, CLIQUES: cliques, SCOPE_AT: graph.star_start, SCOPES: graph.star_scope,
         ENTRY_AT: graph.star_at, SLICES: slices,
     }  # fmt: skip
     at = begin + HEADER
