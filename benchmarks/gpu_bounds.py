@@ -15,6 +15,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,11 +66,16 @@ class OnGpu:
 
     def shift(self, sweeps: int) -> None:
         """Make so many sweeps with the interface free."""
-        self.batch.shift([sweeps] * len(self.states))
+        done = [state.done for state in self.states]
+        made = self.batch.shift(range(len(done)), done, [x + sweeps for x in done])
+        for place, (state, last) in enumerate(zip(self.states, made, strict=True)):
+            state.moved(last, True, partial(self.batch.shares, place))
 
     def run(self, sweeps: int) -> None:
         """Make so many of every row."""
-        self.batch.run(self.rows, sweeps, [None] * len(self.states))
+        found = self.batch.run(range(len(self.rows)), self.rows, sweeps, [None] * len(self.rows))
+        for state, (bounds, _) in zip(self.states, found, strict=True):
+            state.bounds[:] = np.minimum(state.bounds, bounds)
 
 
 def measure(name: str, folder: Path, out: Callable[[str], None]) -> None:
@@ -96,7 +102,7 @@ def measure(name: str, folder: Path, out: Callable[[str], None]) -> None:
                   for x, y in zip(a.shares, b.shares, strict=True))  # fmt: skip
     entries = sum(part.size for state in cpu for part in state.shares)
     shared_device().synchronize()
-    rows = (timed(lambda: gpu.run(MANY)) - timed(lambda: gpu.run(FEW))) / (MANY - FEW)
+    of_row = (timed(lambda: gpu.run(MANY)) - timed(lambda: gpu.run(FEW))) / (MANY - FEW)
     base = timed(lambda: gpu.shift(FEW), 1)
     free = (timed(lambda: gpu.shift(MANY), 1) - base) / (MANY - FEW)
 
@@ -106,11 +112,11 @@ def measure(name: str, folder: Path, out: Callable[[str], None]) -> None:
         fresh.run(3)
 
     whole = timed(first, 2)
-    of_rows, of_free = products(gpu.states, True) / rows / 1e12, products(gpu.states, False) / free / 1e12
+    of_rows, of_free = products(gpu.states, True) / of_row / 1e12, products(gpu.states, False) / free / 1e12
     bound = sum(state.layout.scale.decode(int(state.bounds.max())) for state in gpu.states)
     out(
         f"{name:<15} free {1e3 * free:8.3f} ms ({of_free:5.2f} T/s; {cpu_free / free:6.1f} x one core)"
-        f"  rows {1e3 * rows:8.3f} ms ({of_rows:5.2f} T/s; {cpu_rows / rows:6.1f} x {threads} threads)"
+        f"  rows {1e3 * of_row:8.3f} ms ({of_rows:5.2f} T/s; {cpu_rows / of_row:6.1f} x {threads} threads)"
         f"  first {1e3 * whole:7.1f} ms  differ {differ} of {entries:,}  Σ bounds {bound:g}"
     )
 

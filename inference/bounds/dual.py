@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,9 @@ from dmcmc.inference.bounds.parts import Part, encode_parts
 from dmcmc.inference.bounds.protocol import Pruned, Rows
 from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD, encode_bound
 from dmcmc.inference.threads import run_parallel
+
+if TYPE_CHECKING:
+    from dmcmc.inference.bounds.dual_cuda import DeviceDuals
 
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
 SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
@@ -44,6 +47,8 @@ class DualState:
         Whether all entries are within the limits, so that more can be made.
     enumerated : bool
         Whether there is a bound for each row.
+    on_device : (DeviceDuals, int) or None
+        Where the shares are as well, for the GPU to go on with, and this state's place there.
     """
 
     def __init__(self, local: LocalProblem, triangles: bool) -> None:
@@ -51,10 +56,11 @@ class DualState:
         self.layout: Layout = lay_out(local, triangles)
         self._shares = self.layout.shares
         self._fetch: Callable[[], Shares] | None = None
+        self.on_device: tuple[DeviceDuals, int] | None = None
         self.done = 0
         self.fits = True
         self._pace = 0.0  # seconds of a sweep with the interface free
-        width = self.shares.unary.shape[1]
+        width = self.width
         self._scratch = np.zeros((3, width, width), dtype=np.int32)
         self.enumerated = local.rows <= MOST_ROWS
         self._shape = np.array(local.interface_shape, dtype=np.int64)
@@ -69,9 +75,18 @@ class DualState:
             self._shares, self._fetch = self._fetch(), None
         return self._shares
 
-    def moved(self, fetch: Callable[[], Shares]) -> None:
-        """Take note that a device has moved the shares on: ``fetch`` brings them when somebody asks."""
-        self._fetch = fetch
+    def moved(self, done: int, fits: bool, fetch: Callable[[], Shares]) -> None:
+        """Take note that a device has ascended to ``done`` sweeps: ``fetch`` brings the shares when somebody asks."""
+        self.done, self.fits, self._fetch = done, fits, fetch
+
+    def leave_device(self) -> None:
+        """Bring the shares back; what a device has of them is out of date from now on."""
+        self._shares, self._fetch, self.on_device = self.shares, None, None
+
+    @property
+    def width(self) -> int:
+        """Columns of a table: the largest padded domain."""
+        return int(self.layout.shares.unary.shape[1])
 
     @property
     def whole(self) -> bool:
@@ -151,7 +166,7 @@ class DualState:
             self._shift(batch)
             batch = min(2 * batch, 16)
         pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self._pace
-        live = [np.zeros((0, self.layout.n_hidden, self.shares.unary.shape[1]), dtype=np.bool_)]
+        live = [np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)]
         done, swept, begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
             # On the average of all parts so far: cores that others use as well come and go.
@@ -168,6 +183,7 @@ class DualState:
         if not self.fits or sweeps <= 0:
             return
         start = time.perf_counter()
+        self.leave_device()
         last = rows.ascend(self.layout.whole, self.shares, self.done, self.done + sweeps, self._scratch)
         self.fits = last == self.done + sweeps
         self.done = last
@@ -178,7 +194,7 @@ class DualState:
         self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None, threads: int
     ) -> NDArray[np.bool_]:
         """Lower the bounds of some rows; return which values are left if there are limits to reach."""
-        layout, width = self.layout, self.shares.unary.shape[1]
+        layout, width = self.layout, self.width
         live = np.zeros((chosen.size, layout.n_hidden, width) if limits is not None else (0, 0, 0), dtype=np.bool_)
         thresholds = np.full(chosen.size, NEVER, dtype=np.int64) if limits is None else limits
         pieces = max(1, min(threads, chosen.size))
@@ -206,7 +222,7 @@ class DualState:
 
     def _part(self) -> Shares:
         """Return room for the shares of the hidden graph."""
-        hidden, width = self.layout.hidden, self.shares.unary.shape[1]
+        hidden, width = self.layout.hidden, self.width
         return Shares(
             np.empty((hidden.domains.size, width), dtype=np.int32),
             np.empty((hidden.pairs.shape[0], width, width), dtype=np.int32),

@@ -15,8 +15,30 @@ from dmcmc.inference.bounds.quantise import DEAD as _DEAD
 from dmcmc.inference.bounds.quantise import LIMIT as _LIMIT
 from dmcmc.inference.bounds.quantise import THRESHOLD as _THRESHOLD
 from dmcmc.inference.bounds.words import (
-    AROUND, CLIQUE, CLIQUES, CLUSTER, CORNER_WIDTH, DOMAINS, ENTRY_AT, INCIDENT, INCIDENT_AT, IS_FIRST, LEVEL_AT,
-    LEVELS, LOWER, N, OTHER, PAIR, SCOPE_AT, SCOPES, SIDE, STAR_AT, STARS, TABLE, TRIANGLES, WIDTHS,
+    AROUND,
+    CLIQUE,
+    CLIQUES,
+    CLUSTER,
+    CORNER_WIDTH,
+    DOMAINS,
+    ENTRY_AT,
+    INCIDENT,
+    INCIDENT_AT,
+    IS_FIRST,
+    LEVEL_AT,
+    LEVELS,
+    LOWER,
+    OTHER,
+    PAIR,
+    SCOPE_AT,
+    SCOPES,
+    SIDE,
+    STAR_AT,
+    STARS,
+    TABLE,
+    TRIANGLES,
+    WIDTHS,
+    N,
 )  # fmt: skip
 
 DEAD, LIMIT, THRESHOLD = np.int32(_DEAD), np.int32(_LIMIT), np.int32(_THRESHOLD)
@@ -83,7 +105,7 @@ def load_triangles(words, begin, tables, tiles, count, octets, with_pairs):
 
 @cuda.jit(device=True)
 def level_side(words, begin, tables, tiles, count, octets, k, weight):
-    """Give pairs ab, ac or bc (k = 0, 1, 2) of some triangles their share of the max-marginal; whether one is too large.
+    """Give pairs ab, ac or bc (k = 0, 1, 2) of triangles their share of the max-marginal; whether one is too large.
 
     A weight of 1 gives all of it, whatever a float32 holds.
     """
@@ -164,7 +186,9 @@ def variable_pass(words, g, tables, tiles, room, octets, forward):
             count = min(most, np.int32(degree - begin))
             load_pairs(words, np.int32(sides + begin * SIDE), tables, tiles, loaded, count, octets)
             cuda.syncthreads()
-            find_messages(words, np.int32(sides + begin * SIDE), tiles, loaded, np.int32(width * (1 + begin)), count, octets)
+            find_messages(
+                words, np.int32(sides + begin * SIDE), tiles, loaded, np.int32(width * (1 + begin)), count, octets
+            )
             cuda.syncthreads()
         behind = np.int32(words[words[g + LOWER] + v])
         behind = behind if forward else np.int32(degree - behind)
@@ -267,9 +291,7 @@ def star_pass(words, g, tables, tiles, octets):
             cuda.syncthreads()
             over = add_along(words, g, tables, tiles, scope, arity, axis, at, entries, np.int32(1))
             for i in range(tid, width, threads):
-                tables[np.uint32(v * width + i)] = (
-                    np.int32(0) if tiles[np.uint32(i)] >= THRESHOLD else DEAD
-                )
+                tables[np.uint32(v * width + i)] = np.int32(0) if tiles[np.uint32(i)] >= THRESHOLD else DEAD
             if anywhere(over):
                 return False
         for axis in range(arity):

@@ -10,12 +10,42 @@ from dmcmc.inference.bounds.passes_cuda import DEAD, LIMIT, THRESHOLD, anywhere,
 from dmcmc.inference.bounds.quantise import NEVER
 from dmcmc.inference.bounds.rows import PRUNE_EVERY, RECENTRE_EVERY
 from dmcmc.inference.bounds.words import (
-    CLIQUE, CLIQUES, CLUSTER, CLUSTER_AT, CORNER, DOMAINS, ENDS, ENTRY_AT, INCIDENT, INCIDENT_AT, IS_FIRST, MAXIMA_AT,
-    N, OTHER, PAIR, PAIR_AT, PAIRS, SCOPE_AT, SCOPES, SIDE, SLICES, STAR_AT, STARS, TABLE, TRIANGLES,
+    CLIQUE,
+    CLIQUES,
+    CLUSTER,
+    CLUSTER_AT,
+    CORNER,
+    DOMAINS,
+    ENDS,
+    ENTRY_AT,
+    INCIDENT,
+    INCIDENT_AT,
+    IS_FIRST,
+    MAXIMA_AT,
+    OTHER,
+    PAIR,
+    PAIR_AT,
+    PAIRS,
+    SCOPE_AT,
+    SCOPES,
+    SIDE,
+    SLICES,
+    STAR_AT,
+    STARS,
+    TABLE,
+    TRIANGLES,
+    N,
 )  # fmt: skip
 
 STATE, ROW, LIMIT_AT, JOB = 0, 1, 2, 3  # words of a job: which agent, which row, the threshold or NEVER
-WHOLE, HIDDEN, BASE, SHAPE, INTERFACE, AGENT = 0, 1, 2, 3, 4, 5  # words of an agent: its graphs, tables, interface sizes
+WHOLE, HIDDEN, BASE, SHAPE, INTERFACE, AGENT = (
+    0,
+    1,
+    2,
+    3,
+    4,
+    5,
+)  # words of an agent: its graphs, tables, interface sizes
 PARTS = 32  # of a sum
 DIGITS = 32  # interface variables at most
 REGISTERS = 64  # of a thread: two blocks of 512 share a multiprocessor
@@ -38,7 +68,7 @@ def ascend(words, g, tables, tiles, room, octets, first, last):
 
 @cuda.jit(device=True)
 def bound(words, g, tables, parts, octets):
-    """Return Σ of the largest entries of all tables, NEVER if one is all dead; leave those of variables and pairs behind."""
+    """Return Σ of all tables' largest entries, NEVER if one is all dead; leave those of variables and pairs behind."""
     n, m, width = np.int32(words[g + N]), np.int32(words[g + PAIRS]), np.int32(8 * len(octets))
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     maxima = np.int32(words[g + MAXIMA_AT])
@@ -81,7 +111,7 @@ def bound(words, g, tables, parts, octets):
 
 @cuda.jit(device=True)
 def remove_values(words, g, tables, octets, everything, constant, threshold):
-    """Kill every value with which the bound is below ``threshold``; ``everything`` is what :func:`bound` just returned."""
+    """Kill values with which the bound is below ``threshold``; ``everything`` is what :func:`bound` just returned."""
     n, width = np.int32(words[g + N]), np.int32(8 * len(octets))
     maxima = np.int32(words[g + MAXIMA_AT])
     for task in range(np.int32(cuda.threadIdx.x), np.int32(n * width), np.int32(cuda.blockDim.x)):
@@ -112,7 +142,7 @@ def remove_values(words, g, tables, octets, everything, constant, threshold):
 
 @cuda.jit(device=True)
 def fix(words, whole, hidden, tables, part, octets, digits):
-    """Set ``part`` to what is left with the interface at ``digits``; return its constant, and whether an entry is too large.
+    """Set ``part`` to what is left with the interface at ``digits``; return its constant, whether an entry is large.
 
     The constant is NEVER if the interface alone is forbidden. An entry of ``part`` is made by one thread from start to
     end, the copy of its tables but for the stars included: nothing waits in between.
@@ -201,7 +231,7 @@ def copy(source, at, target, to, size):
 
 @cuda.jit(device=True)
 def fix_pair(tables, at, part, a, b, n, width, digits):
-    """Add what is left of the table at ``at`` over a and b, b in the interface, to a's; return the entry if a is fixed too."""
+    """Add what is left of a table over a and b, b in the interface, to a's; return the entry if a is fixed too."""
     y = np.int32(digits[b - n])
     if a >= n:
         return np.int64(tables[np.uint32(at + digits[a - n] * width + y)]), False
@@ -240,9 +270,9 @@ def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets
 def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_size, room, octets):
     """Bound rows: a block takes one job after the other.
 
-    jobs (int64, :data:`JOB` words each); work (int32), ``slot`` entries a block, at least a hidden part's; found (jobs,)
-    int64: a bound in the agent's scale, NEVER or UNFIT; live (jobs × live_size,) uint8: what was not removed, where
-    live_size is not 0.
+    jobs (int64, :data:`JOB` words each); work (int32), ``slot`` entries a block, at least a hidden part's;
+    found (jobs,) int64: a bound in the agent's scale, NEVER or UNFIT; live (jobs × live_size,) uint8: what was not
+    removed, where live_size is not 0.
     """
     tiles = cuda.shared.array(0, int32)
     parts = cuda.shared.array(PARTS, int64)

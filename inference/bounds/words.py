@@ -77,10 +77,19 @@ def graph_words(graph: Graph, width: int, slices: Ints, begin: int) -> tuple[NDA
     first = graph.pairs[graph.incident, 0] == owner
     sides = np.stack([header[PAIR_AT] + square * graph.incident, first, graph.widths[other], other], axis=1)
     lists = {
-        DOMAINS: graph.domains, WIDTHS: graph.widths, ENDS: graph.pairs, INCIDENT_AT: graph.incident_at, INCIDENT: sides,
-        LOWER: np.bincount(owner[other < owner], minlength=n), LEVEL_AT: level_at, CLIQUES: cliques, SCOPE_AT: graph.star_start, SCOPES: graph.star_scope,
-        ENTRY_AT: graph.star_at, SLICES: slices,
-    }  # fmt: skip
+        DOMAINS: graph.domains,
+        WIDTHS: graph.widths,
+        ENDS: graph.pairs,
+        INCIDENT_AT: graph.incident_at,
+        INCIDENT: sides,
+        LOWER: np.bincount(owner[other < owner], minlength=n),
+        LEVEL_AT: level_at,
+        CLIQUES: cliques,
+        SCOPE_AT: graph.star_start,
+        SCOPES: graph.star_scope,
+        ENTRY_AT: graph.star_at,
+        SLICES: slices,
+    }
     at = begin + HEADER
     for word, values in lists.items():
         header[word] = at
