@@ -26,13 +26,25 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="dmcmc")
 
 
-def run_parallel(tasks: Iterable[Callable[[], None]], threads: int) -> None:
-    """Run tasks on ``threads`` threads, or one after the other on one; the first error is raised when all ended."""
+def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop = NO_STOP) -> bool:
+    """Run tasks on ``threads`` threads, or one after the other on one; the first error is raised when all ended.
+
+    Those that have not begun when it is time to stop are left out; returns whether none was.
+    """
+    left_out = False
+
+    def run(task: Callable[[], None]) -> None:
+        nonlocal left_out
+        if stop is NO_STOP or not stop.over:
+            task()
+        else:
+            left_out = True
+
     if threads <= 1:
         for task in tasks:
-            task()
-        return
-    futures = [_pool(threads).submit(task) for task in tasks]
+            run(task)
+        return not left_out
+    futures = [_pool(threads).submit(run, task) for task in tasks]
     try:
         for future in futures:
             future.exception()
@@ -42,6 +54,7 @@ def run_parallel(tasks: Iterable[Callable[[], None]], threads: int) -> None:
         raise
     for future in futures:
         future.result()
+    return not left_out
 
 
 def run_watched(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop, halt: NDArray[Any]) -> None:

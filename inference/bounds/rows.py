@@ -144,8 +144,8 @@ def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, threshold
 
     rows (k,) int64 row numbers in C order over ``shape`` (interface,); bounds (rows,) int64, taken down where a better
     one is found; thresholds (k,) int64: values with which a row stays below are removed (NEVER: none); live
-    (k, hidden, W) bool: what was not removed, or (0, 0, 0). ``part`` and ``scratch`` belong to the caller's thread. When
-    ``halt`` (1,) uint8 becomes 1, the other rows stay as they are.
+    (k, hidden, W) bool: what was not removed, or (0, 0, 0). ``part`` and ``scratch`` belong to the caller's thread.
+    When ``halt`` (1,) uint8 becomes 1, the other rows stay as they are.
     """
     digits = np.zeros(shape.size, dtype=np.int64)
     for r in range(rows.size):
