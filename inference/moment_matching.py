@@ -159,7 +159,14 @@ def _looks(plan: Plan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _run_large(
-    done: Elimination, bounds: Array, state: Array, first: int, last: int, limit: np.number[Any], threads: int, stop: Stop
+    done: Elimination,
+    bounds: Array,
+    state: Array,
+    first: int,
+    last: int,
+    limit: np.number[Any],
+    threads: int,
+    stop: Stop,
 ) -> None:
     """Match and eliminate one variable, each mini-bucket on all threads."""
     program, lowest = done.plan.program, done.arithmetic.dtype.type(done.arithmetic.lowest)

@@ -49,9 +49,9 @@ class Stop:
         """Return the same with an earlier end."""
         return replace(self, until=min(self.until, until))
 
-    def later(self, grace: float) -> "Stop":
-        """Return the same, so many seconds later."""
-        return replace(self, grace=grace)
+    def later(self, grace: float, longer: float = 0.0) -> "Stop":
+        """Return the same, so many seconds later; and the end by ``longer``, if nobody asks for it."""
+        return replace(self, until=self.until + longer, grace=grace)
 
     def check(self) -> None:
         """Raise :class:`OutOfTime` when it is time to end."""
