@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -17,24 +17,18 @@ from dmcmc.inference.bounds.protocol import BoundState, PruningState
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.compression import Compression, Rows
 from dmcmc.inference.dpop import UtilMessage
-from dmcmc.interrupt import Interrupt
 from dmcmc.mpi.world import World
 from dmcmc.report import gap_at
-from dmcmc.samplers import registry
-from dmcmc.samplers.auto import FIRST_SHARE
-from dmcmc.samplers.launch import ChainSolver
 from dmcmc.samplers.protocol import Resumable, SampledTable
-from dmcmc.samplers.row_choice import choose_rows
 from dmcmc.standing import Order
 from dmcmc.task import Task
 
 Number = int | float
 
 _FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
-_FIRST_LEAST, _FIRST_PARTS = 0.02, (0.2, 0.8)  # seconds of an agent's first bound, and in which parts it is made
+_FIRST_PARTS = (0.2, 0.8)  # in which an agent's first bound is made
 _CELLS = 5e8  # table cells that a thread eliminates in a second
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
-_PATIENCE = 10.0  # seconds that an agent works at once: so long Ctrl-C has to wait
 _FOCUS = 4  # rows that are sampled on: one in so many, the most promising ones
 
 
@@ -75,7 +69,7 @@ class AgentWork:
     @property
     def may_improve(self) -> bool:
         """Whether more time could change the table."""
-        return not self.table.exact and (self.chains is not None or self.bound is not None)
+        return not (self.table.exact or (_exhausted(self.chains) and _exhausted(self.bound)) or self._closed())
 
     @property
     def enumerated(self) -> bool:
@@ -121,6 +115,13 @@ class AgentWork:
         assert self.listing is not None
         return np.stack(np.unravel_index(self.listing, self.local.interface_shape), axis=1).astype(np.int64)
 
+    def _closed(self) -> bool:
+        """Return whether both sides agree on every row that can still matter."""
+        if not self.enumerated or self.table.upper is None:
+            return False
+        open_ = self.rows(self.table.lower) < self.rows(self.table.upper)
+        return not (open_ if self.dead is None else open_ & ~self.dead).any()
+
     def start_bound(self, seconds: float | None) -> None:
         """Bound the table from above, within a time or by a fixed amount of work."""
         name = self.task.choices[self.local.agent].bound
@@ -128,6 +129,8 @@ class AgentWork:
             return
         start = time.perf_counter()
         self.bound = bounds_registry.get(name).start(self.local)
+        if hasattr(self.bound, "stop"):
+            self.bound.stop = self.task.backend.stop
         threads = self.task.backend.threads
         if seconds is None:
             self.bound.improve(sweeps=_FIRST_SWEEPS, threads=threads)
@@ -173,6 +176,7 @@ class AgentWork:
         limits = None if rest is None or threshold is None else self._limits(rest, threshold)
         if limits is not None:
             self._bury(limits)
+        sampled = 1.0 if _exhausted(self.bound) else 0.0 if _exhausted(self.chains) else sampled
         if self.chains is not None and seconds * sampled > 0:
             self.chains.improve(self._promising(rest), seconds * sampled, threads)
             self.table = replace(self.chains.table(), upper=self.table.upper)
@@ -235,7 +239,7 @@ class AgentWork:
             need = np.array([_beyond(limit) if state.whole else limit for limit in limits.tolist()], dtype=object)
             pruned = state.prune(need, rows=rows, seconds=0.8 * seconds, threads=threads)
             cells = int(0.2 * seconds * threads * _CELLS)
-            settle(self.local, state, pruned, self.task.arithmetic, cells, threads)
+            settle(self.local, state, pruned, self.task.arithmetic, cells, threads, self.task.backend.stop)
         self._take_bound()
 
     def _take_bound(self) -> None:
@@ -244,41 +248,14 @@ class AgentWork:
         self.table = replace(self.table, upper=self.bound.tables(self.task.arithmetic))
 
 
+def _exhausted(part: Resumable | BoundState | None) -> bool:
+    """Return whether no time would make a sampling or a bound better."""
+    return part is None or bool(getattr(part, "exhausted", False))
+
+
 def _beyond(limit: Number) -> Number:
     """Return the least whole number above a limit."""
     return limit if math.isinf(limit) else math.floor(limit) + 1
-
-
-def first_work(
-    task: Task, world: World, mine: Sequence[int], deadline: float | None, advance: Callable[[int], None]
-) -> tuple[dict[int, AgentWork], Sides]:
-    """Return the first table of each of this rank's agents, solved in one batch a method, and bounded."""
-    works: dict[int, AgentWork] = {}
-    settings = replace(task.settings(), progress=advance)
-    lists = {a: choose_rows(task.division.locals[a], task.listed[a], settings) for a in mine if task.listed[a]}
-    sides = gather_sides(task, world, lists, {})
-    for method in sorted({task.methods[a] for a in mine}):
-        batch = [a for a in mine if task.methods[a] == method]
-        solver, locals_ = registry.get(method), [sides.lower.local(task.division.locals[a]) for a in batch]
-        chains: Sequence[Resumable | None]
-        if deadline is not None and isinstance(solver, ChainSolver):
-            started = solver.start(locals_, settings)
-            chains, tables = started, [run.table() for run in started]
-        else:
-            chains, tables = [None] * len(batch), solver.solve(locals_, settings)
-        for agent, local, run, table in zip(batch, locals_, chains, tables, strict=True):
-            whole = task.division.locals[agent]
-            if local is not whole:  # exact for the listed rows only
-                table = replace(table, upper=None)
-            works[agent] = AgentWork(task, whole, local, table, run)
-    open_ = [a for a in mine if works[a].table.upper is None]
-    for agent in open_:
-        left = None
-        if deadline is not None:
-            left = FIRST_SHARE * max(0.0, deadline - time.perf_counter()) / len(open_)
-            left = min(left, max(_FIRST_LEAST, task.choices[agent].first_bound))
-        works[agent].start_bound(left)
-    return works, sides
 
 
 def gather_sides(task: Task, world: World, lists: Mapping[int, Rows], listings: Mapping[int, Rows]) -> Sides:
@@ -311,7 +288,6 @@ def improve_all(
     sides: Sides,
     rests: Mapping[int, UtilMessage],
     order: Order,
-    interrupt: Interrupt,
 ) -> tuple[Sides, bool]:
     """Give this rank's agents their parts of some seconds: by what each contributes to the gap, one after the other.
 
@@ -332,8 +308,7 @@ def improve_all(
     total, start, pruned = sum(share.values()), time.perf_counter(), False
     for agent, work in works.items():
         left = max(0.0, start + order.seconds - time.perf_counter())
-        part = left * share[agent] / total if total > 0 and not interrupt.asked else 0.0
-        part = min(part, _PATIENCE)
+        part = left * share[agent] / total if total > 0 and not task.backend.stop.asked else 0.0
         total -= share[agent]
         rest = _rest(task, work, rests[agent], sides) if agent in rests and work.enumerated else None
         pruned |= work.improve(rest, order.thresholds.get(root[agent]), order.best, part, order.sampled)

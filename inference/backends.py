@@ -1,7 +1,7 @@
 """Where eliminations run: on the CPU, or shared between CPU and GPU."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
@@ -9,6 +9,7 @@ from dmcmc.inference.elimination import Elimination, eliminate, flat_tables
 from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
+from dmcmc.inference.stop import NO_STOP, Stop
 
 _BUCKET = 1 << 18  # joined cells from which a bucket is worth a launch
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
@@ -28,11 +29,14 @@ class Backend:
     threads : int
     sharers : int
         Processes that use the same GPU: each takes its part of the memory.
+    stop : Stop
+        When eliminations on the CPU, sampling and bounds are to end.
     """
 
     device: str = "cpu"
     threads: int = 1
     sharers: int = 1
+    stop: Stop = field(default=NO_STOP, compare=False)
 
     @classmethod
     def of(cls, wish: str, threads: int, sharers: int = 1) -> "Backend":
@@ -52,9 +56,14 @@ class Backend:
 
         What does not fit the device is streamed through it in chunks; a device that runs out of memory all the same
         (others use it too) leaves the work to the CPU.
+
+        Raises
+        ------
+        OutOfTime
+            If :attr:`stop` says so, on the CPU.
         """
         if not self._worth_a_gpu(plan):
-            return eliminate(tables, plan, arithmetic, self.threads, semiring)
+            return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
         from dmcmc.inference.gpu_elimination import eliminate_hybrid
         from dmcmc.inference.hybrid import divide_work
         from dmcmc.inference.streaming import eliminate_streamed
@@ -75,7 +84,7 @@ class Backend:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        return eliminate(flat, plan, arithmetic, self.threads, semiring)
+        return eliminate(flat, plan, arithmetic, self.threads, semiring, self.stop)
 
     def samples_on_gpu(self, updates: int) -> bool:
         """Return whether so many draws would take the CPU longer than the way to the GPU and back."""

@@ -6,6 +6,7 @@ variables never has its rows enumerated.
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,6 +16,7 @@ from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.backends import Backend
 from dmcmc.inference.elimination import Elimination
 from dmcmc.inference.plan import check_memory, plan_elimination
+from dmcmc.inference.stop import NO_STOP
 from dmcmc.samplers.protocol import SampledTable, Settings
 
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
@@ -32,7 +34,7 @@ class ExactSolver:
         check_memory(local.plan, arithmetic, memory, what, "use local.method: auto or gibbs, or raise budget.memory")
 
     def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
-        """Eliminate one agent after the other, each on all threads."""
+        """Eliminate one agent after the other, each on all threads; :class:`OutOfTime` as the backend says."""
         tables = []
         for local in problems:
             tables.append(_solve(local, settings))
@@ -47,7 +49,7 @@ def _solve(local: LocalProblem, settings: Settings) -> SampledTable:
     tables, witness = done.remaining(), partial(_witness, done)
     if done.plan.entries * arithmetic.dtype.itemsize > _KEPT:
         tables = tuple(Table(scope, values.copy()) for scope, values in tables)
-        witness = partial(_witness_anew, local, arithmetic, settings.backend)
+        witness = partial(_witness_anew, local, arithmetic, replace(settings.backend, stop=NO_STOP))
     return SampledTable(
         lower=tables,
         upper=tables,

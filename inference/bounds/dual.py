@@ -20,7 +20,8 @@ from dmcmc.inference.bounds.graph import Layout, Shares, lay_out
 from dmcmc.inference.bounds.parts import Part, encode_parts
 from dmcmc.inference.bounds.protocol import Pruned, Rows
 from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD, encode_bound
-from dmcmc.inference.threads import run_parallel
+from dmcmc.inference.stop import NO_STOP, Stop
+from dmcmc.inference.threads import run_watched
 
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual_cuda import DeviceDuals
@@ -31,6 +32,7 @@ FIRST_SHIFTS = 30  # so many come first, in up to FIRST_SHARE of the time: each 
 FIRST_SHARE = 0.6
 _FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
+_BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
 
 
 class DualState:
@@ -49,10 +51,15 @@ class DualState:
         Whether there is a bound for each row.
     on_device : (DeviceDuals, int) or None
         Where the shares are as well, for the GPU to go on with, and this state's place there.
+    stop : Stop
+        When to leave things as they are.
+    exhausted : bool
+        Whether nothing more is to be gained.
     """
 
     def __init__(self, local: LocalProblem, triangles: bool) -> None:
         self.local = local
+        self.stop: Stop = NO_STOP
         self.layout: Layout = lay_out(local, triangles)
         self._shares = self.layout.shares
         self._fetch: Callable[[], Shares] | None = None
@@ -67,6 +74,9 @@ class DualState:
         self._shift(1)
         found = kernels.bound(self.layout.whole, self.shares)
         self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
+        self.exhausted = not self.layout.n_hidden  # rows are sums of entries then
+        if self.exhausted:
+            self._run(self.rows(None), 0, None, 1)
 
     @property
     def shares(self) -> Shares:
@@ -110,6 +120,9 @@ class DualState:
         """Remove values with which a row cannot reach its threshold."""
         chosen, limits = self.reaching(thresholds, rows)
         live = self._work(chosen, seconds, sweeps, limits, threads)
+        if self.stop.over:  # rows that were not looked at have nothing in ``live``
+            none = np.zeros(0, dtype=np.int64)
+            return Pruned(none, np.asarray(thresholds)[none], np.zeros((0, *live.shape[1:]), dtype=np.bool_))
         return self.pruned(chosen, limits, thresholds, live)
 
     def reaching(
@@ -159,7 +172,7 @@ class DualState:
         start = time.perf_counter()
         share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
         batch, made = 1, self.done
-        while self.fits:
+        while self.fits and not self.stop.over:
             limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
             if time.perf_counter() + batch * self._pace > start + limit * seconds:
                 break
@@ -169,6 +182,8 @@ class DualState:
         live = [np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)]
         done, swept, begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
+            if self.stop.over:
+                break
             # On the average of all parts so far: cores that others use as well come and go.
             left = start + seconds - time.perf_counter()
             count = max(0, int(0.25 + left / max(pace, 1e-9) / -(-(chosen.size - done) // threads)))
@@ -182,13 +197,19 @@ class DualState:
         """Ascend with the interface free."""
         if not self.fits or sweeps <= 0:
             return
-        start = time.perf_counter()
         self.leave_device()
-        last = rows.ascend(self.layout.whole, self.shares, self.done, self.done + sweeps, self._scratch)
-        self.fits = last == self.done + sweeps
-        self.done = last
-        if sweeps < last:  # not in the first call, which may compile
-            self._pace = (time.perf_counter() - start) / sweeps
+        end = self.done + sweeps
+        while self.fits and self.done < end and not (self.done and self.stop.over):
+            start, many = time.perf_counter(), end - self.done
+            if self.stop is not NO_STOP:
+                many = min(many, max(1, int(_BATCH / self._pace))) if self._pace else 1
+            last = rows.ascend(
+                self.layout.whole, self.shares, self.done, self.done + many, self._scratch, np.zeros(1, dtype=np.uint8)
+            )
+            self.fits = last == self.done + many
+            self.done = last
+            if many < last:  # not in the first call, which may compile
+                self._pace = (time.perf_counter() - start) / many
 
     def _run(
         self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None, threads: int
@@ -199,7 +220,7 @@ class DualState:
         thresholds = np.full(chosen.size, NEVER, dtype=np.int64) if limits is None else limits
         pieces = max(1, min(threads, chosen.size))
         cuts = [chosen.size * i // pieces for i in range(pieces + 1)]
-        kernel = cast(Callable[..., None], rows.run_rows)
+        kernel, halt = cast(Callable[..., None], rows.run_rows), np.zeros(1, dtype=np.uint8)
 
         def piece(first: int, last: int) -> None:
             kernel(
@@ -215,9 +236,10 @@ class DualState:
                 self.bounds,
                 live[first:last] if limits is not None else live,
                 np.zeros_like(self._scratch),
+                halt,
             )
 
-        run_parallel([partial(piece, a, b) for a, b in itertools.pairwise(cuts)], threads)
+        run_watched([partial(piece, a, b) for a, b in itertools.pairwise(cuts)], threads, self.stop, halt)
         return live
 
     def _part(self) -> Shares:

@@ -23,10 +23,13 @@ def sweep(graph, shares, forward, scratch):
 
 
 @njit(cache=True, nogil=True)
-def ascend(graph, shares, first, last, scratch):
-    """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all."""
+def ascend(graph, shares, first, last, scratch, halt):
+    """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all.
+
+    ``halt`` (1,) uint8 ends it when it becomes 1.
+    """
     for step in range(first, last):
-        if not sweep(graph, shares, step % 2 == 0, scratch):
+        if halt[0] != 0 or not sweep(graph, shares, step % 2 == 0, scratch):
             return step
         if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(graph, shares)
@@ -136,15 +139,18 @@ def _slice(domains, scope, n, digits, table, out):
 
 
 @njit(cache=True, nogil=True)
-def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, thresholds, bounds, live, scratch):
+def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, thresholds, bounds, live, scratch, halt):
     """Lower the bounds of some rows.
 
     rows (k,) int64 row numbers in C order over ``shape`` (interface,); bounds (rows,) int64, taken down where a better
     one is found; thresholds (k,) int64: values with which a row stays below are removed (NEVER: none); live
     (k, hidden, W) bool: what was not removed, or (0, 0, 0). ``part`` and ``scratch`` belong to the caller's thread.
+    When ``halt`` (1,) uint8 becomes 1, the other rows stay as they are.
     """
     digits = np.zeros(shape.size, dtype=np.int64)
     for r in range(rows.size):
+        if halt[0] != 0:
+            return
         number = rows[r]
         for k in range(shape.size - 1, -1, -1):
             digits[k] = number % shape[k]
@@ -170,7 +176,7 @@ def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, threshold
                 found = bound(hidden, part)
                 break
             until = min(sweeps, done + PRUNE_EVERY) if prune else sweeps
-            fits = ascend(hidden, part, done, until, scratch) == until
+            fits = ascend(hidden, part, done, until, scratch, halt) == until
             done = until
         if found != NEVER:
             found += constant

@@ -1,0 +1,126 @@
+"""Every agent's first table: exact, or sampled and bounded. With a time budget, what takes too long is given up."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from dmcmc.agent_work import AgentWork, gather_sides
+from dmcmc.cycle import Sides
+from dmcmc.inference.arithmetic import Table
+from dmcmc.inference.errors import OutOfTime
+from dmcmc.inference.stop import NO_STOP
+from dmcmc.mpi.world import World
+from dmcmc.samplers import registry
+from dmcmc.samplers.auto import FIRST_SHARE, SAMPLER, Choice, sampled_choice
+from dmcmc.samplers.launch import ChainSolver
+from dmcmc.samplers.protocol import Resumable, SampledTable, Settings
+from dmcmc.samplers.row_choice import choose_rows
+from dmcmc.task import Task
+
+_CHOSEN, _ASKED = 0.5, 0.8  # of the time budget: then exact agents give up; where local.method asks for them
+_LEAST = 0.1  # seconds that exact agents get even when the budget is over
+_GRACE = 0.25  # seconds beyond the budget, and after Ctrl-C, for a first answer that is worth something
+_FIRST_LEAST = 0.02  # seconds of an agent's first bound
+
+
+def first_work(
+    task: Task, world: World, mine: Sequence[int], advance: Callable[[int], None]
+) -> tuple[Task, dict[int, AgentWork], Sides]:
+    """Return the first table of each of this rank's agents, and the task as it is now.
+
+    An exact elimination that takes too long is given up; the agent is sampled instead, and ``task.choices`` say so on
+    all ranks.
+    """
+    timed = task.config.budget.time is not None
+    settings = replace(task.settings(), progress=advance)
+    tables, given_up = _exact_tables(task, mine, settings)
+    task = _with_choices(task, world, given_up)
+    backend = replace(task.backend, stop=task.backend.stop.later(_GRACE) if timed else NO_STOP)
+    settings = replace(settings, backend=backend)
+    lists = {a: choose_rows(task.division.locals[a], task.listed[a], settings) for a in mine if task.listed[a]}
+    sides = gather_sides(task, world, lists, {})
+    works = {a: AgentWork(task, task.division.locals[a], task.division.locals[a], table) for a, table in tables.items()}
+    rest = [a for a in mine if a not in works]
+    for method in sorted({task.methods[a] for a in rest}):
+        batch = [a for a in rest if task.methods[a] == method]
+        solver, locals_ = registry.get(method), [sides.lower.local(task.division.locals[a]) for a in batch]
+        chains: Sequence[Resumable | None] = [None] * len(batch)
+        if timed and isinstance(solver, ChainSolver):
+            started = solver.start(locals_, settings)
+            chains, found = started, [run.table() for run in started]
+        else:
+            found = solver.solve(locals_, settings)
+        for agent, local, run, table in zip(batch, locals_, chains, found, strict=True):
+            whole = task.division.locals[agent]
+            if local is not whole:  # exact for the listed rows only
+                table = replace(table, upper=None)
+            works[agent] = AgentWork(task, whole, local, table, run)
+    _first_bounds(task, [works[a] for a in mine if works[a].table.upper is None])
+    return task, works, sides
+
+
+def _exact_tables(
+    task: Task, mine: Sequence[int], settings: Settings
+) -> tuple[dict[int, SampledTable], dict[int, Choice]]:
+    """Return the tables of this rank's exact agents, and what those do instead that were given up.
+
+    The quick ones come first. Each has time in proportion to its estimate: one that takes much longer than expected
+    does not take that of the others.
+    """
+    budget, stop = task.config.budget.time, task.backend.stop
+    seconds = {a: task.choices[a].seconds for a in mine if task.methods[a] == "exact"}
+    tables: dict[int, SampledTable] = {}
+    given_up: dict[int, Choice] = {}
+    end, total = 0.0, sum(seconds.values())
+    if budget is not None:
+        share = _ASKED if task.config.local.method == "exact" else _CHOSEN
+        end = max(stop.until - (1 - share) * budget, time.perf_counter() + _LEAST)
+    for agent in sorted(seconds, key=lambda a: (seconds[a], a)):
+        start, own = time.perf_counter(), settings
+        if budget is not None and not task.surveys[agent].obstacle:
+            left = max(0.0, end - start) * seconds[agent] / total
+            until = min(end, start + max(_LEAST, left))
+            own = replace(settings, backend=replace(settings.backend, stop=stop.by(until)))
+        else:
+            own = replace(settings, backend=replace(settings.backend, stop=NO_STOP))
+        try:
+            (tables[agent],) = registry.get("exact").solve([task.division.locals[agent]], own)
+        except OutOfTime:
+            why = f"exact elimination was given up after {time.perf_counter() - start:.2g} s"
+            given_up[agent] = sampled_choice(task.surveys[agent], SAMPLER, why, task.limits, task.rates)
+        total -= seconds[agent]
+    return tables, given_up
+
+
+def _with_choices(task: Task, world: World, mine: Mapping[int, Choice]) -> Task:
+    """Return the task with the changes of all ranks; the same object if there is none."""
+    changed: dict[int, Choice] = {}
+    for theirs in world.allgather(dict(mine)):
+        changed |= theirs
+    if not changed:
+        return task
+    return replace(task, choices=tuple(changed.get(agent, choice) for agent, choice in enumerate(task.choices)))
+
+
+def _first_bounds(task: Task, works: Sequence[AgentWork]) -> None:
+    """Bound tables from above; where there is no time, by the sum of what each factor can be worth."""
+    budget, stop = task.config.budget.time, task.backend.stop.later(_GRACE)
+    for work in works:
+        choice, left = task.choices[work.local.agent], None
+        if budget is not None:
+            if stop.over and choice.bound != "none":
+                work.table = replace(work.table, upper=(_constant(task, work),))
+                continue
+            left = FIRST_SHARE * max(0.0, stop.until - time.perf_counter()) / len(works)
+            left = min(left, max(_FIRST_LEAST, choice.first_bound))
+        work.start_bound(left)
+
+
+def _constant(task: Task, work: AgentWork) -> Table:
+    """Return the least that needs no work as a table: the sum of all factors' largest entries, for every row."""
+    arithmetic, total = task.arithmetic, 0
+    for factor in work.local.factors:
+        total = max(total + arithmetic.encode(factor).values.max().item(), arithmetic.lowest)
+    return Table((), np.array(arithmetic.outward(total, len(work.local.factors)), dtype=arithmetic.dtype))
