@@ -95,6 +95,14 @@ class Backend:
             return seconds > _OPEN and gpu_problem() is None
         return seconds > _TRIP
 
+    def bounds_on_gpu(self, seconds: float) -> bool:
+        """Return whether bounds that take one core so many seconds are worth the way to the GPU and back."""
+        if self.device == "cpu":
+            return False
+        if self.device == "auto" and not opened():
+            return seconds > 2 * _OPEN * self.threads and gpu_problem() is None
+        return seconds > 10 * _TRIP
+
     def _worth_a_gpu(self, plan: Plan) -> bool:
         """Return whether the large buckets would take the CPU longer than the way to the GPU and back."""
         if self.device == "cpu":

@@ -17,7 +17,7 @@ from dmcmc.inference.device import gpu_limits, shared_device
 Ints = NDArray[np.int64]
 
 _THREADS = 512  # of a block, at most
-_SIMULATED = 16  # threads of a block under the simulator, which has a real one for each
+_SIMULATED = 5  # threads of a block under the simulator, which has a real one for each
 _BLOCK = 1 << 10  # bytes of shared memory that a block takes beside its tables
 _NONE = np.zeros(0, dtype=np.int64)
 
@@ -25,12 +25,11 @@ _NONE = np.zeros(0, dtype=np.int64)
 def takes(state: DualState) -> bool:
     """Return whether the GPU can work on a state: three of its tables fit shared memory, its numbers 32 bits."""
     width, layout = state.width, state.layout
-    shared, _, threads = gpu_limits(rows_cuda.REGISTERS)
+    shared, _, _ = gpu_limits(rows_cuda.REGISTERS)
     return (
         state.enumerated
         and layout.n_hidden > 0
         and len(state.local.interface) <= rows_cuda.DIGITS
-        and width <= _block(threads)
         and 4 * _least_room(layout, width) <= shared - _BLOCK
         and sum(part.size for part in layout.shares) + layout.whole.domains.size + len(layout.whole.pairs) < 1 << 31
     )

@@ -8,9 +8,11 @@ from problem_strategies import random_table
 
 from dmcmc import Factor
 from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.backends import Backend
 from dmcmc.inference.bounds import dual
 from dmcmc.inference.bounds.dual_cuda import DeviceDuals, takes
 from dmcmc.inference.bounds.quantise import NEVER
+from dmcmc.inference.bounds.together import Wish, improve_on_gpu
 from dmcmc.inference.bounds.words import triangle_levels
 from dmcmc.inference.device import gpu_problem
 
@@ -52,7 +54,6 @@ def lower(states, rows, found):
         (2, {"interface": (3, 4)}),
         (3, {"scopes": [*SCOPES, (0, 2, 4), (1, 2, 3)]}),
         (4, {"scopes": [*SCOPES, (0, 3, 4), (3, 4), (4, 3, 1, 0)], "interface": (3, 4), "hard": 0.3}),
-        (5, {"largest": 10}),
     ],
 )
 def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
@@ -67,7 +68,7 @@ def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
     ones = [state.done for state in there]
     for k, last in enumerate(batch.shift([0, 1], ones, [one + shifts for one in ones])):
         there[k].moved(last, True, partial(batch.shares, k))
-    rows = [np.arange(state.bounds.size) for state in there]
+    rows = [np.arange(state.bounds.size)[::2] for state in there]
     for state, chosen in zip(here, rows, strict=True):
         state._run(chosen, 1, None, 1)
     lower(there, rows, batch.run([0, 1], rows, 1, [None, None]))
@@ -76,14 +77,36 @@ def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
         assert (state.bounds == other.bounds).all()
         for mine, theirs in zip(state.shares, other.shares, strict=True):
             assert (mine == theirs).all()
-    limits = [np.full(state.bounds.size, np.sort(state.bounds)[state.bounds.size // 2]) for state in here]
+    limits = [np.full(own.size, np.median(s.bounds[own]).astype(np.int64)) for s, own in zip(here, rows, strict=True)]
     expected = [state._run(chosen, 5, limit, 1) for state, chosen, limit in zip(here, rows, limits, strict=True)]
     found = batch.run([0, 1], rows, 5, limits)
     lower(there, rows, found)
     for k, (state, other) in enumerate(zip(here, there, strict=True)):
         assert (state.bounds == other.bounds).all()
-        open_ = state.bounds >= limits[k]  # what is left of rows that do not reach theirs is of no use
+        open_ = state.bounds[rows[k]] >= limits[k]  # what is left of rows that do not reach theirs is of no use
         assert (expected[k][open_] == found[k][1][open_]).all()
+
+
+def test_agents_of_all_widths_are_improved_at_once():
+    """Also with thresholds, and with a second call that goes on where the first has ended."""
+    problems = [agent(20), agent(21, largest=10, scopes=SCOPES[:6])]
+    here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
+    backend = Backend("cuda")
+    assert improve_on_gpu([Wish(state) for state in there], backend, sweeps=1) == [None] * 2
+    for state in here:
+        state.improve(sweeps=1)
+    thresholds = [np.full(s.bounds.size, s.layout.scale.decode(int(np.median(s.bounds)))) for s in here]
+    left = improve_on_gpu([Wish(s, None, t) for s, t in zip(there, thresholds, strict=True)], backend, sweeps=2)
+    for state, other, limits, found in zip(here, there, thresholds, left, strict=True):
+        expected = state.prune(limits, sweeps=2)
+        assert (state.bounds == other.bounds).all()
+        assert (expected.rows == found.rows).all()
+        assert (expected.live == found.live).all()
+        for mine, theirs in zip(state.shares, other.shares, strict=True):
+            assert (mine == theirs).all()
+    here[0].improve(sweeps=3)
+    there[0].improve(sweeps=3)  # on the CPU, from where the GPU has brought it
+    assert (here[0].bounds == there[0].bounds).all()
 
 
 def test_a_forbidden_row_is_never_possible():
