@@ -24,6 +24,7 @@ from dmcmc.task import Task
 
 _CHOSEN, _ASKED = 0.5, 0.8  # of the time budget: then exact agents give up; where local.method asks for them
 _LEAST = 0.1  # seconds that exact agents get even when the budget is over
+_AMPLE = 3.0  # times its part of that is what one agent may take: most estimates are wrong by the same factor
 _GRACE = 0.25  # seconds beyond the budget, and after Ctrl-C, for a first answer that is worth something
 _FIRST_LEAST = 0.02  # seconds of an agent's first bound
 
@@ -70,7 +71,7 @@ def _exact_tables(
     """Return the tables of this rank's exact agents, and what those do instead that were given up.
 
     The quick ones come first. Each has time in proportion to its estimate: one that takes much longer than expected
-    does not take that of the others.
+    does not take all that the others have.
     """
     budget, stop = task.config.budget.time, task.backend.stop
     seconds = {a: task.choices[a].seconds for a in mine if task.methods[a] == "exact"}
@@ -84,7 +85,7 @@ def _exact_tables(
         start, own = time.perf_counter(), settings
         if budget is not None and not task.surveys[agent].obstacle:
             left = max(0.0, end - start) * seconds[agent] / total
-            until = min(end, start + max(_LEAST, left))
+            until = min(end, start + max(_LEAST, _AMPLE * left))
             own = replace(settings, backend=replace(settings.backend, stop=stop.by(until)))
         else:
             own = replace(settings, backend=replace(settings.backend, stop=NO_STOP))

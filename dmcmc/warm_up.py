@@ -6,7 +6,7 @@ each node compiles, and the others wait: all of them at once would do the same w
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numba
@@ -16,6 +16,7 @@ from dmcmc.config import Config, parse
 from dmcmc.explain import largest_join
 from dmcmc.inference.cache import warm_marker
 from dmcmc.inference.problem import Factor, Problem
+from dmcmc.inference.tables import forbidden_value
 from dmcmc.mpi.world import World
 from dmcmc.progress import Progress
 from dmcmc.samplers import registry
@@ -29,7 +30,7 @@ Solve = Callable[[Problem, Config], object]
 
 _TITLE = "compiling kernels (the first time only)"
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
-_LARGE = 1 << 29  # a utility that needs int64
+_MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
 
 
 def warm_up_planning(config: Config, world: World, progress: Progress) -> None:
@@ -37,7 +38,7 @@ def warm_up_planning(config: Config, world: World, progress: Progress) -> None:
     auto = config.local.method == "auto"
 
     def work() -> None:
-        prepare(_tiny(np.dtype(np.int32), False), _config({"method": config.local.method}), World())
+        prepare(_tiny(np.dtype(np.int32)), _config({"method": config.local.method}), World())
         if auto:
             load_rates()
 
@@ -58,15 +59,15 @@ def warm_up_solving(task: Task, world: World, progress: Progress, solve: Solve) 
     fits = largest_join(task) * task.arithmetic.dtype.itemsize <= task.config.budget.memory
     split = combine.method == "mini-bucket" or (combine.method == "auto" and not fits)
     listed, wide = any(task.listed), bool(task.problem.domains.max(initial=0) > 256)
-    tables = sorted({factor.table.dtype.name for factor in task.problem.factors})
+    tables = sorted({factor.table.dtype for factor in task.problem.factors}, key=str) or [np.dtype(np.int32)]
     dtype = task.arithmetic.dtype
     what = [
         *sorted(map(_kernel, methods)), *sorted(providers), split and [combine.partition, combine.moment_matching],
-        listed, wide, tables, dtype.name,
+        listed, wide, tables, dtype,
     ]  # fmt: skip
 
     def work() -> None:
-        problem = _tiny(dtype, wide)
+        problem = _tiny(dtype, tables, wide)
         for method in sorted(methods):
             for bound in sorted(providers) if method != "exact" and providers else ["none"]:
                 local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
@@ -110,8 +111,18 @@ def _config(local: dict[str, Any], combine: dict[str, Any] | None = None) -> Con
     return parse({"problem": {"file": "-"}, **sections})
 
 
-def _tiny(dtype: np.dtype[Any], wide: bool) -> Problem:
-    """Return four agents of three variables, with every kind of factor, whose sums need numbers of a type."""
+def _tiny(dtype: np.dtype[Any], tables: Sequence[np.dtype[Any]] = (np.dtype(np.int32),), wide: bool = False) -> Problem:
+    """Return four agents of three variables, with every kind of factor.
+
+    Parameters
+    ----------
+    dtype
+        Numbers that the sums need.
+    tables
+        Those of the agents' own tables.
+    wide
+        Whether a variable has more values than a byte counts.
+    """
     rng, agents, own = np.random.default_rng(0), 4, 3
     n = agents * own
     owner = np.repeat(np.arange(agents), own)
@@ -123,14 +134,17 @@ def _tiny(dtype: np.dtype[Any], wide: bool) -> Problem:
     scopes += [(a, b) for b in range(0, n, own) for a in range(0, b, own)]
     factors = []
     for scope in scopes:
-        table = rng.integers(0, 100, [int(domains[v]) for v in scope]).astype(np.float64)
-        factors.append(table)
-    factors[0][0] = -np.inf
-    factors[-1] += {"int32": 0, "int64": _LARGE, "float64": 0.5}[dtype.name]
+        table = rng.integers(0, 100, [int(domains[v]) for v in scope]).astype(tables[owner[scope[0]] % len(tables)])
+        if scope == (0,):
+            table[0] = forbidden_value(table.dtype)
+        if scope == scopes[-1]:
+            kind = np.dtype(np.int64) if dtype.kind == "f" and tables[0].kind == "i" else table.dtype
+            table = table.astype(kind) + np.array(_MORE[dtype.name], dtype=kind)
+        factors.append(Factor(scope, table))
     return Problem(
         variables=tuple(f"x{v}" for v in range(n)),
         domains=domains,
         agents=tuple(f"a{a}" for a in range(agents)),
         owner=owner,
-        factors=tuple(Factor.of(scope, table) for scope, table in zip(scopes, factors, strict=True)),
+        factors=tuple(factors),
     )

@@ -83,12 +83,23 @@ def test_one_rank_of_a_node_compiles_and_all_wait_for_it(folder):
     assert waited == [1, 0, 0]
 
 
-@pytest.mark.parametrize("name", ["int32", "int64", "float64"])
+@pytest.mark.parametrize(
+    ("numbers", "tables"),
+    [
+        ("int32", ["int32"]),
+        ("int64", ["int32"]),
+        ("int64", ["int32", "int64"]),
+        ("float64", ["int64"]),
+        ("float64", ["float64"]),
+        ("float64", ["float64", "int32"]),
+    ],
+)
 @pytest.mark.parametrize("wide", [False, True])
-def test_the_tiny_problem_needs_the_numbers_that_the_run_needs(name, wide):
-    problem = warm_up._tiny(np.dtype(name), wide)
-    assert arithmetic_for(problem, Combine()).dtype.name == name
-    assert (problem.domains.max() > 256) == wide
+def test_the_tiny_problem_has_the_tables_of_the_run_and_needs_its_numbers(numbers, tables, wide):
+    problem = warm_up._tiny(np.dtype(numbers), [np.dtype(t) for t in tables], wide)
+    assert arithmetic_for(problem, Combine()).dtype.name == numbers
+    assert {f.table.dtype.name for f in problem.factors[:-1]} == set(tables)
+    assert (problem.domains.max() > 256) == wide and problem.forbidden_entries() == 1
 
 
 def test_time_is_counted_after_compiling(monkeypatch):
