@@ -1,17 +1,16 @@
 """Carry out a mini-bucket plan with moment matching on CPU and GPU together: large variables there, small ones here.
 
 Shifts depend on what is live when they are made, so variables go in the plan's own order, whoever runs them, and
-everything is what :func:`dmcmc.inference.moment_matching.eliminate_matched` makes: integers to the bit, floats but for the
-order in which a bucket's tables are added up. The tables lie where :mod:`dmcmc.inference.hybrid` places them; those that
-only the GPU needs stay there. A variable with several mini-buckets takes two copies:
+everything is what :func:`dmcmc.inference.moment_matching.eliminate_matched` makes: integers to the bit, floats but for
+the order in which a bucket's tables are added up, which the margin allows for: it bounds the rounding of any order.
+Tables lie where :mod:`dmcmc.inference.hybrid` places them; those that only the GPU needs stay there. A variable with
+several mini-buckets takes two copies:
 
     A's messages  ──up──▶  max-marginals  ──down──▶  shifts (host)  ──up──▶  joins, bounds of their messages
                                             with the bounds of all messages since the last copy
 
 One without shifts takes none: its bounds wait for the next copy down.
 """
-
-from typing import Any
 
 import numpy as np
 
@@ -24,11 +23,10 @@ from dmcmc.inference.gpu_description import choose_low, describe
 from dmcmc.inference.gpu_elimination import GpuElimination, join_rows
 from dmcmc.inference.hybrid import Hybrid
 from dmcmc.inference.join_cuda import GROUPS, LANES, prepare
-from dmcmc.inference.max_marginals_cuda import THREADS, TILE, bound_kernel, marginal_kernel
+from dmcmc.inference.max_marginals_cuda import TILE, bound_kernel, marginal_kernel
 from dmcmc.inference.moment_matching import Ledger, Matched, open_ledger
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS
-from dmcmc.inference.tables import Array
 
 _BLOCKS = 132 * 16  # of a launch, about, where there is work for so many
 _STEPS = 8  # of a thread, at least, before another block is worth its maximum
@@ -51,7 +49,7 @@ def eliminate_matched_hybrid(
     plan
         Made with ``shifts``; its order of variables is kept.
     hybrid
-        From :func:`dmcmc.inference.hybrid.divide_work` of that plan. The result's tables are numbered as in ``hybrid.plan``.
+        From :func:`dmcmc.inference.hybrid.divide_work` of that plan; its ``plan`` numbers the result's tables.
     room
         As in :func:`dmcmc.inference.moment_matching.eliminate_matched`.
     """
@@ -75,7 +73,7 @@ def eliminate_matched_hybrid(
 
 
 def variables_in_order(plan: Plan, hybrid: Hybrid) -> list[tuple[int, int]]:
-    """Return the divided plan's buckets as ranges in the order of ``plan``: a variable of G each, or several of A or C."""
+    """Return ranges of the divided plan's buckets in the order of ``plan``: a variable of G each, or several others."""
     variable = hybrid.plan.program.variable
     starts = [b for b in range(variable.size) if b == 0 or variable[b] != variable[b - 1]]
     ends = [*starts[1:], variable.size]
@@ -244,13 +242,12 @@ class _There:
         prepare[min(-(-work // 256), 4096), 256](
             self.arena, self.meta_there, self.lows_there, at, 0, rows, s, columns, start, self.lowest
         )
-        if both == 0:
-            across, pieces = 1, _pieces(max(rows, width), THREADS, x_size)
-        else:
-            across = -(-width // TILE)
-            pieces = across * _pieces(rows, GROUPS, x_size * across)
+        across = 1 if both == 0 else -(-width // TILE)
+        lines = rows if both > 0 else -(-max(rows, width) // LANES)  # of work, a group of threads each
+        groups, pieces = _cut(lines, x_size * across)
+        pieces *= across
         slot = int(self.marginal_at[b - self.hybrid.first])
-        marginal_kernel(dtype, min(both, 3))[x_size * pieces, (LANES, GROUPS)](
+        marginal_kernel(dtype, min(both, 3))[x_size * pieces, (LANES, groups)](
             self.arena, self.meta_there, self.lows_there, at, s, columns, start, rows, self.found_there, slot,
             pieces, across, self.lowest, self.half,
         )  # fmt: skip
@@ -259,12 +256,14 @@ class _There:
         """Queue the bounds of a variable's messages."""
         begin = first - self.hybrid.first
         entries = int(self.spans[3 * begin + 1 : 3 * (last - self.hybrid.first) : 3].max())
+        groups, pieces = _cut(-(-entries // LANES), last - first)
         kernel = bound_kernel(self.done.arithmetic.dtype)
-        kernel[(_pieces(entries, THREADS, last - first), last - first), (LANES, GROUPS)](
+        kernel[(pieces, last - first), (LANES, groups)](
             self.arena, self.spans_there, begin, self.found_there, self.lowest, self.half
         )
 
 
-def _pieces(work: int, at_once: int, blocks: int) -> int:
-    """Return into how many blocks each of ``blocks`` is cut, of which each does ``at_once`` of its work at a time."""
-    return max(1, min(-(-work // (at_once * _STEPS)), -(-_BLOCKS // blocks)))
+def _cut(lines: int, blocks: int) -> tuple[int, int]:
+    """Return the groups of a block, and into how many blocks each of ``blocks`` is cut, so that the GPU is busy."""
+    groups = min(GROUPS, lines)
+    return groups, max(1, min(lines // (groups * _STEPS), _BLOCKS // blocks))

@@ -1,14 +1,14 @@
 """Max-marginals of mini-buckets and the bounds of messages, on an NVIDIA GPU; no joined table is written.
 
-A mini-bucket comes prepared as S, B and start, and described by words of ``meta``: see :mod:`dmcmc.inference.join_cuda`.
+A mini-bucket comes prepared as S, B and start, described by words of ``meta``; see :mod:`dmcmc.inference.join_cuda`.
 Where elimination takes the maximum over x of
 
     S[x, h] + B[x, l] + Σ tables that vary with both h and l,
 
-a max-marginal takes it over (h, l). Blocks have 32 threads side by side, in 8 groups, and a block keeps to one x: each
-thread holds 4 columns l and walks down rows h, a group a row, so that neighbours read neighbouring entries. Without
-tables that vary with both, the two maxima over h and l are separate. Blocks meet in one number a value of x, by an atomic
-maximum: a maximum of the same numbers is the same in any order.
+a max-marginal takes it over (h, l). A block has up to 8 groups of 32 threads and keeps to one x. Each thread holds 4
+columns l and walks down rows h, a group a row, so that neighbours read neighbouring entries. Without tables that vary
+with both, the maxima over h and over l are separate. Blocks meet in one number a value of x, by an atomic maximum: that
+is the same in any order.
 
 Numbers that leave the device are ``found``: for each mini-bucket of a matched variable two rows over x whose sum is
 its max-marginal, and for each message its largest finite |entry|.
@@ -25,7 +25,6 @@ from dmcmc.inference.join_cuda import BOTH_MOST, GROUPS, HEADER, LANES
 COLUMNS = 4  # of a thread
 TILE = LANES * COLUMNS
 THREADS = LANES * GROUPS
-_PART = 16  # numbers that one thread takes together in a block's maximum
 
 
 def _raise_by(number: Any) -> Any:
@@ -33,17 +32,17 @@ def _raise_by(number: Any) -> Any:
 
     @cuda.jit(device=True)
     def raise_by(found, slot, value, shared):
-        tid = cuda.threadIdx.y * LANES + cuda.threadIdx.x
+        lane = cuda.threadIdx.x
         cuda.syncthreads()  # whoever reads what was there is done
-        shared[tid] = value
+        shared[cuda.threadIdx.y * LANES + lane] = value
         cuda.syncthreads()
-        if tid < THREADS // _PART:
-            for i in range(tid + THREADS // _PART, THREADS, THREADS // _PART):
-                value = max(value, shared[i])
-            shared[tid] = value
+        if cuda.threadIdx.y == 0:
+            for group in range(1, cuda.blockDim.y):
+                value = max(value, shared[group * LANES + lane])
+            shared[lane] = value
         cuda.syncthreads()
-        if tid == 0:
-            for i in range(1, THREADS // _PART):
+        if cuda.threadIdx.y == 0 and lane == 0:
+            for i in range(1, LANES):
                 value = max(value, shared[i])
             cuda.atomic.max(found, slot, value)
 
@@ -65,13 +64,14 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
         shared = cuda.shared.array(THREADS, number)
         x_size, width = np.int32(meta[where]), np.int32(meta[where + 2])
         x = np.int64(cuda.blockIdx.x // pieces)
-        first = (cuda.blockIdx.x % pieces) * THREADS + cuda.threadIdx.y * LANES + cuda.threadIdx.x
+        at_once = cuda.blockDim.y * LANES
+        first = np.int64(cuda.blockIdx.x % pieces) * at_once + cuda.threadIdx.y * LANES + cuda.threadIdx.x
         best = lowest
-        for h in range(np.int64(first), rows, pieces * THREADS):
+        for h in range(first, rows, pieces * at_once):
             best = max(best, s[np.uint64(x * rows + h)])
         raise_by(found, slot + x, best, shared)
         best = lowest
-        for column in range(np.int64(first), width, pieces * THREADS):
+        for column in range(first, width, pieces * at_once):
             best = max(best, b[np.uint64(x * width + column)])
         raise_by(found, slot + x_size + x, best, shared)
 
@@ -96,7 +96,7 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
                 place[v * COLUMNS + j] = lows[meta[first_both + v * record + 2] + column]
         best = lowest
         down = pieces // across
-        h = np.int64(piece // np.int32(across)) * GROUPS + cuda.threadIdx.y
+        h = np.int64(piece // np.int32(across)) * cuda.blockDim.y + cuda.threadIdx.y
         while h < rows:
             mine = s[np.uint64(x * rows + h)]  # unsigned: no test for wrapping
             if mine >= half:  # else forbidden for every l
@@ -113,7 +113,7 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
                         if both == 2:
                             value = number(value + arena[np.uint64(at_1 + place[COLUMNS + j])])
                     best = max(best, value)
-            h += down * GROUPS
+            h += down * cuda.blockDim.y
         raise_by(found, slot + x, best, shared)
 
     return joined if both > 0 else separate
@@ -135,8 +135,9 @@ def bound_kernel(dtype: np.dtype[Any]) -> Any:
         span = 3 * (first + cuda.blockIdx.y)
         at, size = spans[span], spans[span + 1]
         best = number(0)
-        begin = np.int64(cuda.blockIdx.x) * THREADS + cuda.threadIdx.y * LANES + cuda.threadIdx.x
-        for i in range(begin, size, cuda.gridDim.x * THREADS):
+        at_once = cuda.blockDim.y * LANES
+        begin = np.int64(cuda.blockIdx.x) * at_once + cuda.threadIdx.y * LANES + cuda.threadIdx.x
+        for i in range(begin, size, cuda.gridDim.x * at_once):
             entry = arena[np.uint64(at + i)]
             if entry >= half and entry > lowest:
                 best = max(best, number(abs(entry)))
