@@ -95,8 +95,10 @@ class Backend:
 
             flat = flat_tables(tables, arithmetic)
             hybrid, limit = divide_work(plan, _BUCKET), shared_device().limit // self.sharers
+            cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
+            worth = 2 * float(cells.sum(dtype=float)) * _CELL > _TRIP + _LAUNCH * cells.size
             try:
-                if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
+                if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
                     return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room)
             except Exception as error:
                 if not is_out_of_memory(error):

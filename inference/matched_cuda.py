@@ -123,9 +123,9 @@ class _There:
         first_message = h.first + self.done.plan.tables - self.done.plan.buckets
         count = h.last - h.first
         self.marginal_at = np.full(count, -1, dtype=np.int64)
-        self.spans = np.empty((count, 3), dtype=np.int64)
-        self.spans[:, 0] = program.at[first_message : first_message + count] - h.device_begin
-        self.spans[:, 1] = self.done.plan.sizes[first_message : first_message + count]
+        spans = np.empty((count, 3), dtype=np.int64)  # place, entries, slot of the bound
+        spans[:, 0] = program.at[first_message : first_message + count] - h.device_begin
+        spans[:, 1] = self.done.plan.sizes[first_message : first_message + count]
         parts = [np.zeros(0, dtype=self.done.arithmetic.dtype)]
         at, first = 0, 0
         while first < count:
@@ -142,12 +142,12 @@ class _There:
                         starts[1] = self.lowest
                     parts.append(starts.reshape(-1))
                     at += 2 * x_size
-            self.spans[first:last, 2] = at + np.arange(last - first)
+            spans[first:last, 2] = at + np.arange(last - first)
             parts.append(np.zeros(last - first, dtype=self.done.arithmetic.dtype))
             at += last - first
             first = last
         self.found = np.concatenate(parts)
-        self.spans = self.spans.reshape(-1)
+        self.spans = spans.reshape(-1)
 
     def run(self, first: int, last: int) -> None:
         """Match and eliminate one variable."""
