@@ -1,7 +1,7 @@
 """Mini-bucket bounds on the instances of GpuBE's Tables 7, 8 and 10, beside the bounds that the paper prints.
 
     DMCMC_INSTANCES=folder python benchmarks/minibuckets.py [--memory 2GiB] [--output benchmarks/results]
-    DMCMC_INSTANCES=folder python benchmarks/minibuckets.py --matching [--device cuda] [--memory 100GiB]
+    DMCMC_INSTANCES=folder python benchmarks/minibuckets.py --matching [--device cuda] [--memory 20GiB]
 
 The folder holds ``instances/`` and ``generated/``. The z of each row are the paper's: z_min is the largest arity,
 z_max min(w, 20) limited by memory, z_2 and z_3 a third and two thirds of the way (§8.2), from the tables' own widths.
