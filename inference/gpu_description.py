@@ -1,12 +1,12 @@
-"""Which buckets a GPU gets, and the words that describe them to :mod:`dmcmc.inference.join_cuda`; runs on the host."""
+"""The words that describe buckets to :mod:`dmcmc.inference.join_cuda`; runs on the host."""
 
 import numpy as np
 from numba import njit
 
 from dmcmc.inference.join_cpu import split_bucket
-from dmcmc.inference.join_cuda import BOTH_MOST, HEADER
+from dmcmc.inference.join_cuda import BOTH_MOST, HEADER, LARGE
 
-_BOTH_MOST = BOTH_MOST
+_BOTH_MOST, _LARGE = BOTH_MOST, LARGE  # the kernels below read them; numba freezes globals
 
 _WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
 _BEST_WIDTH = 10.0  # log2 of the width that suits it best
@@ -45,6 +45,13 @@ def choose_low(program, b):
         if cost < best_cost:
             best, best_cost = low, cost
     return best
+
+
+@njit(cache=True, nogil=True)
+def choose_lows(program, first, last):
+    """Set ``program.low`` of some buckets by :func:`choose_low`."""
+    for b in range(first, last):
+        program.low[b] = choose_low(program, b)
 
 
 @njit(cache=True, nogil=True)
@@ -118,42 +125,78 @@ def describe(program, first, last, device_begin):
 
 
 @njit(cache=True, nogil=True)
-def group_buckets(variable, input_start, inputs, cells, given, threshold):
-    """Return 0, 1, 2 for a bucket of A, G, C, and the bucket that takes each bucket's message (−1: none)."""
-    n = variable.size
-    taker = np.full(n, -1, dtype=np.int64)
-    for b in range(n):
-        for i in range(input_start[b], input_start[b + 1]):
-            if inputs[i] >= given:
-                taker[inputs[i] - given] = b
-    large = cells >= threshold
-    for b in range(1, n):  # the mini-buckets of a variable stay together
-        if variable[b] == variable[b - 1]:
-            large[b] |= large[b - 1]
-    for b in range(n - 2, -1, -1):
-        if variable[b] == variable[b + 1]:
-            large[b] |= large[b + 1]
-    needed = np.zeros(n, dtype=np.bool_)  # by a bucket of G, however far
-    for b in range(n - 1, -1, -1):
-        if taker[b] >= 0:
-            needed[b] = large[taker[b]] or needed[taker[b]]
-    for b in range(n - 2, -1, -1):
-        if variable[b] == variable[b + 1]:
-            needed[b] |= needed[b + 1]
-    group = np.zeros(n, dtype=np.int64)
-    b = 0
-    while b < n:
-        end = b + 1
-        while end < n and variable[end] == variable[b]:
-            end += 1
-        fed, any_large, wanted = False, False, False
-        for c in range(b, end):
-            any_large |= large[c]
-            wanted |= needed[c]
-            for i in range(input_start[c], input_start[c + 1]):
-                if inputs[i] >= given:
-                    fed |= group[inputs[i] - given] > 0
-        for c in range(b, end):
-            group[c] = 1 if any_large or (fed and wanted) else (2 if fed else 0)
-        b = end
-    return group, taker
+def wave_tables(meta, where, level, heights, width, large, room, plenty):
+    """Put buckets into waves, and those into launches: one that prepares, and one join for each kernel that it takes.
+
+    Parameters
+    ----------
+    meta, where
+        From :func:`describe`; the places of scratch and the tiles are filled in.
+    level : (buckets,) int64
+        Buckets of one level need nothing of each other.
+    heights, width
+        Of a block's tile, by the kernel's number, and of all.
+    large
+        Entries of a message from which a wave's launch without tables that vary with both takes large tiles.
+    room
+        Entries of S and B that a wave takes at most, if it has more than one bucket.
+    plenty
+        Blocks of a bucket, before one joins several tiles.
+
+    Returns
+    -------
+    tables : int64
+        Of the launches, to be put behind ``meta``.
+    launches : (launches, 3) int64
+        Kernel's number (−1 prepares), place of its table, number of blocks.
+    sums, start : int
+        Entries of scratch.
+    """
+    n = level.size
+    order = np.argsort(level, kind="mergesort")
+    tables = np.zeros(8 * n, dtype=np.int64)
+    launches = np.zeros((2 * n, 3), dtype=np.int64)
+    at, count, sums_most, start_most, i = 0, 0, 0, 0, 0
+    while i < n:
+        begin, sums, starts, big = i, 0, 0, False
+        while i < n and level[order[i]] == level[order[begin]]:
+            b = where[order[i]]
+            need = meta[b] * (meta[b + 3] + meta[b + 2])
+            if i > begin and sums + need > room:
+                break
+            meta[b + 8], meta[b + 9], meta[b + 10] = sums, sums + meta[b] * meta[b + 3], starts
+            sums += need
+            starts += meta[b + 7] * meta[b + 3]
+            big |= meta[b + 7] == 0 and meta[b + 2] * meta[b + 3] >= large
+            i += 1
+        sums_most, start_most = max(sums_most, sums), max(start_most, starts)
+        for number in range(-1, heights.size):
+            members = 0
+            for turn in range(2):  # count, then write
+                blocks, written = 0, 0
+                for j in range(begin, i):
+                    b = where[order[j]]
+                    x_size, wide, rows, both = meta[b], meta[b + 2], meta[b + 3], meta[b + 7]
+                    if number >= 0 and number != (_LARGE if both == 0 and big else min(both, 3)):
+                        continue
+                    if turn == 0:
+                        members += 1
+                        continue
+                    tables[at + 1 + written], tables[at + 2 + members + written] = blocks, b
+                    written += 1
+                    if number < 0:
+                        work = max(x_size * rows, x_size * wide, both * rows)
+                        blocks += min((work + 255) // 256, 4096)
+                    else:
+                        across, down = (wide + width - 1) // width, (rows + heights[number] - 1) // heights[number]
+                        tiles = max(1, min(across, down * across // plenty))
+                        meta[b + 11] = tiles
+                        blocks += down * ((across + tiles - 1) // tiles)
+                if members == 0:
+                    break
+                if turn == 1:
+                    tables[at], tables[at + 1 + members] = members, blocks
+                    launches[count, 0], launches[count, 1], launches[count, 2] = number, meta.size + at, blocks
+                    at += 2 * members + 2
+                    count += 1
+    return tables[:at], launches[:count], sums_most, start_most
