@@ -60,26 +60,28 @@ def bucket_levels(input_start, inputs, given, group):
 
 
 @njit(cache=True, nogil=True)
-def best_threshold(variable, input_start, inputs, cells, given, thresholds, cell, bucket, wave):
-    """Return the threshold of the cheapest division, its seconds, and those of doing all on the CPU.
+def best_threshold(variable, input_start, inputs, cells, given, thresholds, cell, wave):
+    """Return the threshold of the cheapest division between CPU and GPU, and its seconds.
 
     Parameters
     ----------
     thresholds
         Joined cells from which a bucket goes to the GPU.
-    cell, bucket
-        Seconds of the CPU.
+    cell
+        Seconds of a joined cell on the CPU. What the GPU takes for one counts as nothing.
     wave
-        Seconds of the launches of a wave; what the GPU computes meanwhile counts as nothing.
+        Seconds of a wave's launches.
     """
     best, least = thresholds[0], np.inf
     for threshold in thresholds:
         group, _ = group_buckets(variable, input_start, inputs, cells, given, threshold)
-        seconds = 0.0
+        seconds, waves = 0.0, 0
+        level = bucket_levels(input_start, inputs, given, group)
         for b in range(group.size):
+            waves = max(waves, level[b] + 1)
             if group[b] != 1:
-                seconds += cell * cells[b] + bucket
-        seconds += wave * (bucket_levels(input_start, inputs, given, group).max() + 1) if group.size else 0.0
+                seconds += cell * cells[b]
+        seconds += wave * waves
         if seconds < least:
             best, least = threshold, seconds
-    return best, least, cell * cells.astype(np.float64).sum() + bucket * cells.size
+    return best, least

@@ -169,7 +169,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                     at = meta[where + 4] + r * width + left + tx
                     for j in range(rl):
                         result = cell[i * rl + j]
-                        if result < half:
+                        if result <= half:
                             result = lowest  # one −∞, whatever was added to it
                         elif log_sum:
                             result += math.log(mass[i * rl + j])
