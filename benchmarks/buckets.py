@@ -107,7 +107,7 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     for t in range(flat.tables):
         at = int(program.at[t])
         arena[at : at + int(plan.sizes[t])].copy_to_device(flat.data[flat.at[t] : flat.at[t + 1]])
-    arguments = (device, arena, waves, waves.upload(device), np.int32(INT32.lowest), MAXIMUM)
+    arguments = (device, arena, waves, device.upload("meta", waves.meta), np.int32(INT32.lowest), MAXIMUM)
     run_waves(*arguments)
     gaps = []
     for _ in range(5):  # behind a long kernel, so that launches queue up and the host's time does not count
@@ -122,7 +122,7 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     seconds = statistics.median(gaps) / 1e3
     out = int(plan.sizes[-1])
     sample = np.empty(min(out, 1 << 20), dtype=np.int32)
-    arena[int(meta[4]) : int(meta[4]) + sample.size].copy_to_host(sample)
+    arena[int(meta[5]) : int(meta[5]) + sample.size].copy_to_host(sample)
     expected = eliminate(flat, plan, INT32, threads=8).table(plan.output(0)).values.reshape(-1)[: sample.size]
     assert np.array_equal(sample, expected), "the GPU's numbers differ from the CPU's"
     moved = 4 * (int(plan.sizes.sum()))
@@ -131,8 +131,8 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     rate = plan.cells / seconds / 1e12
     return (
         f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {seconds * 1e3:9.3f} ms {rate:8.3f}"
-        f" T cells/s   {100 * floors[binding] / seconds:5.1f} % of the {binding} limit ({int(meta[2])} wide,"
-        f" {meta[5]}+{meta[6]}+{meta[7]} tables)"
+        f" T cells/s   {100 * floors[binding] / seconds:5.1f} % of the {binding} limit ({int(meta[4])} wide,"
+        f" {meta[6]}+{meta[7]}+{meta[8]} tables)"
     )
 
 

@@ -117,7 +117,7 @@ def eliminate_hybrid(
         begin, up, down = hybrid.device_begin, hybrid.upload_end, hybrid.download_end
         on_device[: up - begin].copy_to_device(arena[begin:up])
         waves = describe_waves(program, hybrid.first, hybrid.last, begin, arithmetic.dtype, semiring.operation)
-        run_waves(device, on_device, waves, waves.upload(device), lowest, semiring.operation)
+        run_waves(device, on_device, waves, device.upload("meta", waves.meta), lowest, semiring.operation)
         if down > up:
             on_device[up - begin : down - begin].copy_to_host(arena[up:down])
     if hybrid.last < hybrid.plan.buckets:

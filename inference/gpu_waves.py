@@ -25,7 +25,6 @@ class Waves(NamedTuple):
     ----------
     meta : int64
         Descriptions of the buckets, then tables of the launches.
-    lows : int32
     launches : (launches, 3) int64
         Kernel's number (−1 prepares), place of its table, number of blocks.
     sums, start : int
@@ -33,14 +32,9 @@ class Waves(NamedTuple):
     """
 
     meta: NDArray[np.int64]
-    lows: NDArray[np.int32]
     launches: NDArray[np.int64]
     sums: int
     start: int
-
-    def upload(self, device: Device, slot: str = "") -> tuple[Any, Any]:
-        """Copy ``meta`` and ``lows`` to the device."""
-        return device.upload("meta" + slot, self.meta), device.upload("lows" + slot, self.lows)
 
 
 def describe_waves(
@@ -55,8 +49,7 @@ def describe_waves(
     """
     program = program._replace(low=program.low.copy())
     choose_lows(program, first, last)
-    meta, lows, where = describe(program, first, last, device_begin)
-    places = where[:-1]
+    meta, places = describe(program, first, last, device_begin)
     most = int(meta[places + 3].max(initial=0))
     if most > _MOST_ROWS:
         raise ResourceError(f"a bucket's message has {most:,} rows; the GPU takes {_MOST_ROWS:,}: use device: cpu")
@@ -68,14 +61,14 @@ def describe_waves(
     tables, launches, sums, start = wave_tables(
         meta, places, level, heights, kernels[0].tl, _LARGE_MESSAGE, _ROOM, _BLOCKS
     )
-    return Waves(np.concatenate([meta, tables]), lows, launches, sums, start)
+    return Waves(np.concatenate([meta, tables]), launches, sums, start)
 
 
 def run_waves(
     device: Device,
     arena: Any,
     waves: Waves,
-    there: tuple[Any, Any],
+    meta: Any,
     lowest: Any,
     operation: int,
     stream: Any = 0,
@@ -85,17 +78,16 @@ def run_waves(
 
     Parameters
     ----------
-    there
-        From :meth:`Waves.upload`.
+    meta
+        ``waves.meta`` on the device.
     """
     dtype = np.dtype(type(lowest))
     half = dtype.type(lowest // 2) if dtype.kind == "i" else lowest  # below it, sums are −∞
     sums = device.buffer("sums" + slot, waves.sums, dtype)
     start = device.buffer("start" + slot, waves.start, np.dtype(np.int64))
-    meta, lows = there
     for number, table, blocks in waves.launches.tolist():
         if number < 0:
-            prepare[blocks, 256, stream](arena, meta, lows, table, sums, start, lowest)
+            prepare[blocks, 256, stream](arena, meta, table, sums, start, lowest)
         else:
             kernel = join_kernel(dtype, number, operation).launch
-            kernel[blocks, (LANES, GROUPS), stream](arena, meta, lows, table, sums, start, lowest, half)
+            kernel[blocks, (LANES, GROUPS), stream](arena, meta, table, sums, start, lowest, half)

@@ -87,10 +87,10 @@ def cut(plan: Plan, b: int, limit: int) -> Chunking:
 
 
 class _Description(NamedTuple):
-    """A chunk's words and offsets, here and there, and where its inputs and its message lie on the device."""
+    """A chunk's launches, their words on the device, and where its inputs and its message lie on the device."""
 
     waves: Waves
-    there: tuple[Any, Any]
+    meta: Any
     starts: dict[int, int]
     out_at: int
 
@@ -144,8 +144,8 @@ class _Stream:
             cells[self.b] = prod(int(domains[v]) for v in self.separator) * self.x_size
             chunk = program._replace(domains=domains, at=at, cells=cells)
             waves = describe_waves(chunk, self.b, self.b + 1, 0, self.arena.dtype, operation)
-            there = waves.upload(self.device, f"{slot}/{count}")
-            self._described[key] = _Description(waves, there, starts, place)
+            meta = self.device.upload(f"meta{slot}/{count}", waves.meta)
+            self._described[key] = _Description(waves, meta, starts, place)
         return self._described[key]
 
     def run(self, chunk: tuple[tuple[int, ...], int, int], slot: int, semiring: Semiring) -> None:
@@ -153,7 +153,7 @@ class _Stream:
         head, first, end = chunk
         stream = self.device.streams[slot]
         count = end - first
-        waves, there, starts, out_at = self._description(slot, count, semiring.operation)
+        waves, meta, starts, out_at = self._description(slot, count, semiring.operation)
         values = {v: (i, i + 1) for v, i in zip(self.prefix[:-1], head, strict=True)} | {self.prefix[-1]: (first, end)}
         small: list[NDArray[Any]] = []
         for t, start in starts.items():
@@ -170,7 +170,7 @@ class _Stream:
             staged = self.device.pinned(f"staged{slot}", _SMALL * len(starts), self.arena.dtype)[:entries]
             np.concatenate(small, out=staged)
             self.room[begin : begin + entries].copy_to_device(staged, stream=stream)
-        run_waves(self.device, self.room, waves, there, self.lowest, semiring.operation, stream, str(slot))
+        run_waves(self.device, self.room, waves, meta, self.lowest, semiring.operation, stream, str(slot))
         message, entries = self.message(chunk)
         self.room[out_at : out_at + entries].copy_to_host(self.arena[message : message + entries], stream=stream)
 

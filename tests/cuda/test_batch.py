@@ -4,6 +4,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from encoded_problems import batches, same_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -16,7 +17,6 @@ from dmcmc.inference.gpu_batch import eliminate_batch
 from dmcmc.inference.hybrid import divide_work
 from dmcmc.inference.merging import merge_plans
 from dmcmc.inference.semirings import LOG_SUM_EXP, MIN_PLUS
-from encoded_problems import batches, same_tables
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -25,7 +25,7 @@ FEW = settings(max_examples=4, deadline=None, derandomize=True)
 
 def one_by_one(plans, flat, arithmetic, **options):
     start = np.cumsum([0, *(plan.tables - plan.buckets for plan in plans)])
-    return [eliminate(flat.part(a, b), p, arithmetic, **options) for p, a, b in zip(plans, start, start[1:])]  # noqa: B905, RUF007
+    return [eliminate(flat.part(a, b), p, arithmetic, **options) for p, a, b in zip(plans, start, start[1:])]  # noqa: B905
 
 
 def all_at_once(plans, flat, arithmetic, threshold, **options):

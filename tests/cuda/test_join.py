@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from encoded_problems import chosen, problems, same_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,7 +18,6 @@ from dmcmc.inference.hybrid import divide_work
 from dmcmc.inference.plan import plan_elimination
 from dmcmc.inference.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.streaming import cut, eliminate_streamed
-from encoded_problems import chosen, problems, same_tables
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
