@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.arena import choose_values, place_inputs
+from dmcmc.inference.arena import choose_rows, place_inputs
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.device import Device, shared_device
 from dmcmc.inference.elimination import Elimination, flat_tables, run_on_cpu
@@ -64,8 +64,8 @@ class GpuElimination(Elimination):
         h, program = self.hybrid, self.plan.program
         (first_a, last_a), (first_g, last_g), (first_c, last_c) = ranges[:, [0, -1]].tolist()
         lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
-        for row in values if last_c > first_c else ():
-            choose_values(program, self.arena, row, lowest, first_c, last_c)
+        if last_c > first_c:
+            choose_rows(program, self.arena, values, lowest, first_c, last_c)
         if last_g > first_g:
             if not self.words:
                 parts = [program.domains, program.scope_start, program.scope, program.at, program.variable]
@@ -81,8 +81,8 @@ class GpuElimination(Elimination):
             scores = self.device.buffer("scores", grid[0] * grid[1] * most, self.arithmetic.dtype)
             choose_kernel[grid, 64](self.device_arena[0], self.words[0], ranges_there, there, lowest, scores)
             there[: values.size].copy_to_host(values.reshape(-1))
-        for row in values if last_a > first_a else ():
-            choose_values(program, self.arena, row, lowest, first_a, last_a)
+        if last_a > first_a:
+            choose_rows(program, self.arena, values, lowest, first_a, last_a)
 
 
 def eliminate_hybrid(
