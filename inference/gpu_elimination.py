@@ -27,14 +27,11 @@ class GpuElimination(Elimination):
     device : Device
     device_arena : list of one device array
         Set once, when the memory is leased.
-    words : list of one device array
-        The program as VALUE's kernel reads it; set when that is first needed.
     """
 
     hybrid: Hybrid
     device: Device
     device_arena: list[Any] = field(default_factory=list)
-    words: list[Any] = field(default_factory=list)
 
     def table(self, t: int) -> Table:
         """Return table ``t`` of the plan: a view, or a copy if it lies on the GPU."""
@@ -67,19 +64,16 @@ class GpuElimination(Elimination):
         if last_c > first_c:
             choose_rows(program, self.arena, values, lowest, first_c, last_c)
         if last_g > first_g:
-            if not self.words:
-                parts = [program.domains, program.scope_start, program.scope, program.at, program.variable]
-                parts += [program.input_start, program.inputs]
-                sizes = np.array([*(p.size for p in parts), -h.device_begin], dtype=np.int64)
-                words = np.concatenate([sizes, *parts])
-                self.words.append(self.device.lease(words.size, words.dtype, self))
-                self.words[0][: words.size].copy_to_device(words)
+            parts = [program.domains, program.scope_start, program.scope, program.at, program.variable]
+            parts += [program.input_start, program.inputs]
+            sizes = np.array([*(p.size for p in parts), -h.device_begin], dtype=np.int64)
+            words = self.device.upload("words", np.concatenate([sizes, *parts]))
             there = self.device.upload("values", values.reshape(-1))
             ranges_there = self.device.upload("ranges", ranges[1])
             grid = (values.shape[0], ranges.shape[1] - 1)
             most = int(program.domains.max(initial=1))
             scores = self.device.buffer("scores", grid[0] * grid[1] * most, self.arithmetic.dtype)
-            choose_kernel[grid, 64](self.device_arena[0], self.words[0], ranges_there, there, lowest, scores)
+            choose_kernel[grid, 64](self.device_arena[0], words, ranges_there, there, lowest, scores)
             there[: values.size].copy_to_host(values.reshape(-1))
         if last_a > first_a:
             choose_rows(program, self.arena, values, lowest, first_a, last_a)
