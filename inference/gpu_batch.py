@@ -18,7 +18,9 @@ from dmcmc.inference.merging import Merged
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
-_MOST_VALUES = 1 << 18  # of all variables, for all assignments of what is kept: looked up at once up to here
+# All assignments of what is kept are looked up at once if that is so little: values of all variables, and look-ups on the
+# CPU for each plan, which take about as long as a launch.
+_MOST_VALUES, _LOOK_UPS = 1 << 17, 128
 
 
 class Batch:
@@ -67,8 +69,9 @@ class Batch:
         Row r has assignment r of each plan; one launch for all of them takes hardly longer than for one.
         """
         most = max(prod(shape) for _, shape in self._kept)
-        variables = self.whole.plan.program.domains.size
-        if most * variables > _MOST_VALUES or len(self.plans) >= 1 << 16:
+        h, variables = self.whole.hybrid, self.whole.plan.program.domains.size
+        on_cpu = h.plan.buckets - (h.last - h.first)
+        if most * variables > _MOST_VALUES or most * on_cpu > _LOOK_UPS * len(self.plans) or len(self.plans) >= 1 << 16:
             return None
         values = np.zeros((most, variables), dtype=np.int64)
         for kept, shape in self._kept:
