@@ -18,8 +18,8 @@ from dmcmc.inference.merging import Merged
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
-# All assignments of what is kept are looked up at once if that is so little: values of all variables, and look-ups on the
-# CPU for each plan, which take about as long as a launch.
+# All assignments of what is kept are looked up at once if that is so little: values of all variables, and look-ups on
+# the CPU for each plan, which take about as long as a launch.
 _MOST_VALUES, _LOOK_UPS = 1 << 17, 128
 
 
