@@ -1,7 +1,7 @@
 """One cycle over the agents' tree: UTIL up, VALUE down, the assignment evaluated, and what it proves."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from dmcmc.combination import relaxation_of, shift_rooms
 from dmcmc.inference.arithmetic import Table
+from dmcmc.inference.backends import Backend
 from dmcmc.inference.compression import Compression
 from dmcmc.inference.dpop import UtilMessage, UtilStep, outside_steps, util_step
-from dmcmc.inference.errors import ResourceError
+from dmcmc.inference.errors import OutOfTime, ResourceError
 from dmcmc.inference.relaxation import Relaxation
+from dmcmc.inference.stop import NO_STOP, Stop
 from dmcmc.mpi.phases import NO_STEPS, Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
 from dmcmc.samplers.protocol import SampledTable
 from dmcmc.task import Task
@@ -69,8 +71,8 @@ def run_cycle(
     clocks: dict[int, float],
     tables: Mapping[int, SampledTable],
     sides: Sides,
-    tolerant: bool = False,
-) -> Cycle | None:
+    stop: Stop | None = None,
+) -> Cycle | ResourceError:
     """Send UTIL messages up and VALUE messages down.
 
     Parameters
@@ -79,26 +81,29 @@ def run_cycle(
         When each of this rank's agents is ready; moved on.
     tables
         Of this rank's agents.
-    tolerant
-        Return None, on all ranks, if some agent's tables do not fit the memory, instead of raising that.
+    stop
+        Where there is an answer already: when to give up. If it comes to that, or if some agent's tables do not fit the
+        memory, all ranks return why. Without it the cycle takes what time it needs, and that is raised.
     """
-    failed = False
-    work = _util_work(task, tables, sides)
+    failure: ResourceError | None = None
+    work = _util_work(task, tables, sides, replace(task.backend, stop=NO_STOP if stop is None else stop))
 
     def tolerated(agent: int, messages: list[Utils]) -> Steps:
-        nonlocal failed
+        nonlocal failure
         try:
-            if None in messages:  # what an agent sends whose tables did not fit
+            if None in messages:  # what an agent sends that has failed
                 raise ResourceError("an agent below has failed")
             return work(agent, messages)
-        except ResourceError:
-            failed = True
+        except ResourceError as error:
+            failure = failure or error
             none: Steps = NO_STEPS
             return none
 
-    steps, up = util_phase(task.tree, post, clocks, tolerated if tolerant else work)
-    if tolerant and any(post.world.allgather(failed)):
-        return None
+    steps, up = util_phase(task.tree, post, clocks, work if stop is None else tolerated)
+    if stop is not None:
+        failures: list[ResourceError] = [found for found in post.world.allgather(failure) if found is not None]
+        if failures:
+            return next((found for found in failures if isinstance(found, OutOfTime)), failures[0])
     separators = [(sides.lower.scope(s), sides.upper.scope(s)) if s else ((), ()) for s in task.tree.separators]
     chosen, down = value_phase(task.tree, post, clocks, steps, separators)
     values: dict[int, int] = {}
@@ -112,7 +117,9 @@ def run_cycle(
     return Cycle(steps, values, chosen, roots, [up, down])
 
 
-def _util_work(task: Task, tables: Mapping[int, SampledTable], sides: Sides) -> Callable[[int, list[Utils]], Steps]:
+def _util_work(
+    task: Task, tables: Mapping[int, SampledTable], sides: Sides, backend: Backend
+) -> Callable[[int, list[Utils]], Steps]:
     """Return the UTIL steps of an agent as a function of its children's messages."""
     relaxation = relaxation_of(task.config.combine)
 
@@ -128,7 +135,7 @@ def _util_work(task: Task, tables: Mapping[int, SampledTable], sides: Sides) -> 
             side.scope(task.tree.separators[agent]),
             side.sizes,
             task.arithmetic,
-            backend=task.backend,
+            backend=backend,
             memory=_allowance(task),
             name=task.problem.agents[agent],
             relaxation=relaxation,

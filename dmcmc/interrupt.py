@@ -5,14 +5,11 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from dmcmc.inference.stop import Stop
+
 
 class Interrupt:
-    """A context in which the first SIGINT is noted instead of raised.
-
-    Attributes
-    ----------
-    asked : bool
-        Whether it came.
+    """A context in which the first SIGINT is noted in ``stop`` instead of raised.
 
     Parameters
     ----------
@@ -20,8 +17,8 @@ class Interrupt:
         False leaves signals alone.
     """
 
-    def __init__(self, armed: bool) -> None:
-        self.asked = False
+    def __init__(self, stop: Stop, armed: bool) -> None:
+        self._stop = stop
         self._armed = armed and threading.current_thread() is threading.main_thread()
         self._before: Any = None
 
@@ -37,6 +34,6 @@ class Interrupt:
             signal.signal(signal.SIGINT, self._before)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.asked:
+        if self._stop.asked:
             raise KeyboardInterrupt
-        self.asked = True
+        self._stop.wish.ask()

@@ -7,15 +7,20 @@ those.
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.agent_work import AgentWork, first_work, improve_all
+from dmcmc.agent_work import AgentWork
 from dmcmc.config import Config
 from dmcmc.cycle import Cycle, run_cycle, run_outside
+from dmcmc.first_work import first_work
+from dmcmc.improving import improve_all
 from dmcmc.inference.device import opened
 from dmcmc.inference.dpop import UtilMessage
+from dmcmc.inference.errors import OutOfTime, ResourceError
 from dmcmc.inference.problem import Problem
+from dmcmc.inference.stop import NO_STOP, Stop
 from dmcmc.interrupt import Interrupt
 from dmcmc.mpi.phases import Post, Sent
 from dmcmc.mpi.world import World
@@ -24,6 +29,9 @@ from dmcmc.report import Share, metrics_of, result_of
 from dmcmc.result import Result
 from dmcmc.standing import Order, Standing
 from dmcmc.task import Task, prepare
+from dmcmc.warm_up import warm_up_planning, warm_up_solving
+
+_GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, to take in what the last slice of time has found
 
 
 def solve(
@@ -46,7 +54,7 @@ def solve(
     progress
         Told how far this rank is.
     explain
-        Called on rank 0 with what was chosen, before the work begins.
+        Called on rank 0 with what was chosen, before the work begins; and again if some agents had to change.
 
     Returns
     -------
@@ -59,16 +67,26 @@ def solve(
         If a table does not fit the memory, or a method is not known; on every rank alike.
     """
     world, progress = world or World(), progress or Silent()
+    if config.budget.time is not None:
+        warm_up_planning(config, world, progress)
     start = time.perf_counter()
-    deadline = None if config.budget.time is None else start + config.budget.time
     task = prepare(problem, config, world)
+    deadline, stop = None, NO_STOP
+    if config.budget.time is not None:
+        start += warm_up_solving(task, world, progress, solve)
+        deadline = start + config.budget.time
+        stop = Stop(deadline)
+    task = replace(task, backend=replace(task.backend, stop=stop))
     if explain is not None and world.rank == 0:
         explain(task)
     mine = [agent for agent, rank in enumerate(task.owner) if rank == world.rank]
-    post, standing = Post(world, task.owner), Standing(task, start, deadline)
     progress.stage("local tables", len(mine))
-    with Interrupt(armed=deadline is not None) as interrupt:
-        works, sides = first_work(task, world, mine, deadline, progress.advance)
+    with Interrupt(stop, armed=deadline is not None):
+        chosen = task
+        task, works, sides = first_work(task, world, mine, progress.advance)
+        if explain is not None and world.rank == 0 and task is not chosen:
+            explain(task)
+        post, standing = Post(world, task.owner), Standing(task, start, deadline)
         clocks = {agent: works[agent].table.seconds for agent in mine}
         sent: list[Mapping[int, Sent]] = []
         extra: list[Mapping[int, Sent]] = []
@@ -77,12 +95,15 @@ def solve(
             cycles += 1
             progress.stage("combining")
             exported = {agent: works[agent].exported() for agent in mine}
-            found = run_cycle(task, post, clocks, exported, sides, tolerant=cycles > 1)
-            if found is None:  # lists of rows took more memory than what they stand for: the answer so far stays
+            begun = time.perf_counter()
+            late = None if cycles == 1 else stop.later(_GRACE, longer=standing.combining)
+            found = run_cycle(task, post, clocks, exported, sides, late)
+            if isinstance(found, ResourceError):  # no time, or lists of rows took more memory than what they stand for
+                standing.timed_out |= isinstance(found, OutOfTime)
                 break
-            cycle, tables = found, exported
+            cycle, tables, standing.combining = found, exported, time.perf_counter() - begun
             (sent if cycles == 1 else extra).extend(cycle.sent)
-            order = _agree(world, cycle, works, standing, pruned, interrupt)
+            order = _agree(world, cycle, works, standing, pruned, stop)
             if order.stop:
                 break
             progress.stage(_progress_title(standing))
@@ -90,7 +111,7 @@ def solve(
             if order.bounded:
                 rests, down = run_outside(task, post, cycle, tables, sides.upper)
                 extra.append(down)
-            sides, pruned = improve_all(task, world, works, cycle, sides, rests, order, interrupt)
+            sides, pruned = improve_all(task, world, works, cycle, sides, rests, order)
             for agent in mine:
                 clocks[agent] += works[agent].last
     metrics = {
@@ -112,12 +133,12 @@ def _agree(
     works: Mapping[int, AgentWork],
     standing: Standing,
     pruned: bool,
-    interrupt: Interrupt,
+    stop: Stop,
 ) -> Order:
     """Let rank 0 take in what this cycle found, and tell all ranks whether to go on."""
     may_improve = any(work.may_improve for work in works.values())
     relaxed = any(step.upper is not None and step.upper.z is not None for step in cycle.steps.values())
-    gathered = world.gather((cycle.values, cycle.roots, may_improve, relaxed, pruned, interrupt.asked))
+    gathered = world.gather((cycle.values, cycle.roots, may_improve, relaxed, pruned, stop.asked))
     order: Order | None = None
     if gathered is not None:
         chosen: dict[int, int] = {}

@@ -55,6 +55,8 @@ class Standing:
         When the solve began (``time.perf_counter``).
     deadline : float or None
         When it has to end; None for a single cycle.
+    combining : float
+        Seconds that the last cycle's combination took: the next one needs them too.
     """
 
     task: Task
@@ -63,6 +65,7 @@ class Standing:
     values: NDArray[np.int64] | None = None
     outcome: Outcome | None = None
     timed_out: bool = False
+    combining: float = 0.0
     trace: list[TracePoint] = field(default_factory=list)
     _history: list[tuple[Number | None, Number | None]] = field(default_factory=list)
     _utility: Number | None = None  # of the best feasible assignment, without constants, encoded
@@ -112,15 +115,14 @@ class Standing:
         assert self.outcome is not None
         gap, target = self.outcome.gap, self.task.config.budget.gap
         reached = self.outcome.status in ("optimal", "infeasible") or (gap is not None and gap <= target)
-        late = self.deadline is not None and time.perf_counter() >= self.deadline
+        left = float("inf") if self.deadline is None else self.deadline - time.perf_counter() - self.combining
+        late = left <= 0
         self.timed_out = (late or interrupted) and not reached
         best = self.values if self._utility is not None else None
         go_on = not (reached or late or interrupted)
         if go_on and self.deadline is not None and may_improve:
-            now = time.perf_counter()
-            left = self.deadline - now
             # Each slice is as long as all before it: one long effort gains more than several short ones.
-            seconds = max(_SLICE, now - self.start)
+            seconds = max(_SLICE, time.perf_counter() - self.start)
             seconds = left if left < 1.5 * seconds else seconds
             return Order(False, self._thresholds(roots), seconds, self._sampled(), best, self._bound is not None)
         if go_on and may_prune and best is not None and self.task.config.combine.method == "auto":

@@ -39,6 +39,8 @@ class Task:
         The same as dense tables; variables beyond the original ones are hidden states.
     surveys, choices : tuple
         Each agent's work, counted, and what it does.
+    limits, rates
+        What the choices were made by.
     owner : tuple of int
         The rank of each agent.
     """
@@ -51,6 +53,8 @@ class Task:
     tree: PseudoTree
     surveys: tuple[Survey, ...]
     choices: tuple[Choice, ...]
+    limits: Limits
+    rates: Rates
     owner: tuple[int, ...]
     backend: Backend
 
@@ -102,7 +106,8 @@ def prepare(original: Problem, config: Config, world: World) -> Task:
             raise share
     surveys = tuple(shares[agent % world.size][agent // world.size] for agent in range(problem.n_agents))
     backend = Backend.of(config.device, threads, world.local_size)
-    choices = _choose(surveys, config, world, backend)
+    limits, rates = _limits(surveys, config, world, backend)
+    choices = _choose(surveys, config.local.method, limits, rates)
     return Task(
         original=original,
         problem=problem,
@@ -112,6 +117,8 @@ def prepare(original: Problem, config: Config, world: World) -> Task:
         tree=build_pseudotree(problem, division),
         surveys=surveys,
         choices=tuple(choices),
+        limits=limits,
+        rates=rates,
         owner=place_agents([choice.seconds for choice in choices], world.size),
         backend=backend,
     )
@@ -132,10 +139,8 @@ def _survey(local: LocalProblem, config: Config, arithmetic: Arithmetic) -> Surv
     return survey(local, listed, options.runs, options.samples, memory, arithmetic, planned)
 
 
-def _choose(surveys: Sequence[Survey], config: Config, world: World, backend: Backend) -> list[Choice]:
+def _choose(surveys: Sequence[Survey], method: str, limits: Limits, rates: Rates) -> list[Choice]:
     """Choose what each agent does, the same on every rank."""
-    limits, rates = _limits(surveys, config, world, backend)
-    method = config.local.method
     if method != "auto":
         return [fixed_choice(work, method, limits, rates) for work in surveys]
     return choose(surveys, limits, rates)

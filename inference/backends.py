@@ -1,7 +1,7 @@
 """Where eliminations run: on the CPU, or shared between CPU and GPU."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from dmcmc.inference.hybrid import divide_work
 from dmcmc.inference.merging import Merged, merge_plans, mergeable
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
+from dmcmc.inference.stop import NO_STOP, Stop
 
 _BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a bucket may be worth the GPU
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
@@ -33,11 +34,14 @@ class Backend:
     threads : int
     sharers : int
         Processes that use the same GPU: each takes its part of the memory.
+    stop : Stop
+        When eliminations on the CPU, sampling and bounds are to end.
     """
 
     device: str = "cpu"
     threads: int = 1
     sharers: int = 1
+    stop: Stop = field(default=NO_STOP, compare=False)
 
     @classmethod
     def of(cls, wish: str, threads: int, sharers: int = 1) -> "Backend":
@@ -57,10 +61,15 @@ class Backend:
 
         What does not fit the device is streamed through it in chunks; a device that runs out of memory all the same
         (others use it too) leaves the work to the CPU.
+
+        Raises
+        ------
+        OutOfTime
+            If :attr:`stop` says so, on the CPU.
         """
         threshold = self._gpu_threshold(plan)
         if threshold is None:
-            return eliminate(tables, plan, arithmetic, self.threads, semiring)
+            return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
         from dmcmc.inference.gpu_elimination import eliminate_hybrid
         from dmcmc.inference.streaming import eliminate_streamed
 
@@ -80,7 +89,7 @@ class Backend:
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-        return eliminate(flat, plan, arithmetic, self.threads, semiring)
+        return eliminate(flat, plan, arithmetic, self.threads, semiring, self.stop)
 
     def eliminate_all(
         self, flat: FlatTables, plans: Sequence[Plan], arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
@@ -142,6 +151,20 @@ class Backend:
         if self.device == "auto" and not opened():
             return seconds > _OPEN and gpu_problem() is None
         return seconds > _TRIP
+
+    def bounds_on_gpu(self, seconds: float) -> bool:
+        """Return whether bounds that take one core so many seconds are worth the way to the GPU and back."""
+        if self.device == "cpu":
+            return False
+        if self.device == "auto" and not opened():
+            return seconds > 2 * _OPEN * self.threads and gpu_problem() is None
+        return seconds > 10 * _TRIP
+
+    def takes_at_once(self, plans: Sequence[Plan]) -> bool:
+        """Return whether :meth:`eliminate_all` would carry out plans together, on the GPU."""
+        if len(plans) < 2 or self.device == "cpu" or not mergeable(plans):
+            return False
+        return self._gpu_threshold(merge_plans(plans).plan) is not None
 
     def _limit(self) -> int:
         """Return the bytes of device memory that this process may use."""

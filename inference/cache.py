@@ -9,6 +9,7 @@ import os
 import platform
 import shutil
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 _KEEP = 4  # older folders of this node are deleted
@@ -23,14 +24,35 @@ def cache_root() -> Path:
 
 def kernel_cache() -> Path:
     """Return the folder for the kernels as they are now."""
-    digest = hashlib.sha256()
+    return cache_root() / f"kernels-{platform.node() or 'node'}-{_sources()[0]}"
+
+
+def warm_marker(what: str) -> Path | None:
+    """Return the file that says, if it exists, that the kernels for something have been compiled; None for no place.
+
+    It stands beside the kernels and is named after all that makes Numba compile them again.
+    """
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    if folder is None:
+        return None
+    from numba import __version__
+
+    text = f"{what} {_sources()} {Path(__file__).resolve()} {sys.version} {__version__} {platform.node()}"
+    return Path(folder) / f"warm-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@lru_cache
+def _sources() -> tuple[str, int]:
+    """Return a digest of the kernels' sources, and when the last one was written (nanoseconds)."""
+    digest, changed = hashlib.sha256(), 0
     package = Path(__file__).resolve().parent
     for name in _PACKAGES:
         for source in sorted((package.parent / name).rglob("*.py")):
             text = source.read_bytes()
             if b"njit" in text or b"cuda.jit" in text:
                 digest.update(source.name.encode() + text)
-    return cache_root() / f"kernels-{platform.node() or 'node'}-{digest.hexdigest()[:16]}"
+                changed = max(changed, source.stat().st_mtime_ns)
+    return digest.hexdigest()[:16], changed
 
 
 def use_kernel_cache() -> None:

@@ -20,6 +20,7 @@ from dmcmc.inference.mini_planner import greedy_merges
 from dmcmc.inference.minibuckets import Partition, assemble, check_z
 from dmcmc.inference.moment_matching import Matched, eliminate_matched, room_of
 from dmcmc.inference.plan import Ints, rank_of
+from dmcmc.inference.stop import NO_STOP, Stop
 from dmcmc.inference.tables import Array
 
 _SAMPLES = 128
@@ -36,6 +37,7 @@ def eliminate_by_content(
     threads: int = 1,
     entries: int | None = None,
     room: int | float | None = None,
+    stop: Stop = NO_STOP,
 ) -> Matched:
     """Eliminate ``order`` with content-based mini-buckets.
 
@@ -49,23 +51,26 @@ def eliminate_by_content(
         Table entries in all beyond which nothing is merged any more. At the end there are two copies of them.
     room
         As in :func:`dmcmc.inference.moment_matching.eliminate_matched`.
+    stop
+        When to give up.
 
     Raises
     ------
     ResourceError
-        If a table by itself needs a larger z.
+        If a table by itself needs a larger z; :class:`OutOfTime` when it is time to stop.
     """
     check_z(z, [t.scope for t in tables], order)
-    work = _Work(tables, domains, order, keep, arithmetic)
+    work = _Work(tables, domains, order, keep, arithmetic, threads, stop)
     limit = room_of(arithmetic) if room is None else room
     for v in order:
+        stop.check()
         bucket = work.bucket(v)
         groups = work.partition(bucket, v, z, entries)
         if moment_matching and len(groups) > 1:
             outside = work.live - sum(work.bounds[t] for t in bucket)
-            work.matched(groups, v, limit - outside, threads)
+            work.matched(groups, v, limit - outside)
         else:
-            work.plain(groups, v, threads)
+            work.plain(groups, v)
     return work.finish(moment_matching)
 
 
@@ -79,8 +84,11 @@ class _Work:
         order: Sequence[int],
         keep: Sequence[int],
         arithmetic: Arithmetic,
+        threads: int,
+        stop: Stop,
     ) -> None:
         self.domains, self.arithmetic = domains, arithmetic
+        self.threads, self.stop = threads, stop
         self.order, self.rank = list(order), rank_of(domains, order, keep)
         self.tables: list[Table] = []
         self.bounds: list[int | float] = []
@@ -141,15 +149,15 @@ class _Work:
             return True
         return self.entries + float(np.prod(self.domains[list(others)].astype(np.float64))) <= entries
 
-    def plain(self, groups: Sequence[Sequence[int]], v: int, threads: int) -> None:
+    def plain(self, groups: Sequence[Sequence[int]], v: int) -> None:
         """Eliminate a variable's mini-buckets."""
         for group in groups:
             scopes = [self.tables[t].scope for t in group]
             plan = assemble(_one_variable(scopes, [list(range(len(group)))], v, self.rank), self.domains, self.rank)
-            done = eliminate([self.tables[t] for t in group], plan, self.arithmetic, threads)
+            done = eliminate([self.tables[t] for t in group], plan, self.arithmetic, self.threads, stop=self.stop)
             self._take(group, v, done, plan.output(0), sum(self.bounds[t] for t in group))
 
-    def matched(self, groups: Sequence[Sequence[int]], v: int, room: int | float, threads: int) -> None:
+    def matched(self, groups: Sequence[Sequence[int]], v: int, room: int | float) -> None:
         """Match a variable's mini-buckets and eliminate them."""
         flat = [t for group in groups for t in group]
         numbers = iter(range(len(flat)))
@@ -157,7 +165,8 @@ class _Work:
         scopes = [self.tables[t].scope for t in flat]
         plan = assemble(_one_variable(scopes, inner, v, self.rank), self.domains, self.rank, shifts=True)
         outside = self.live - sum(self.bounds[t] for t in flat)
-        done = eliminate_matched([self.tables[t] for t in flat], plan, self.arithmetic, threads, room)
+        inputs = [self.tables[t] for t in flat]
+        done = eliminate_matched(inputs, plan, self.arithmetic, self.threads, room, self.stop)
         self.most = max(self.most, outside + done.live)
         self.shift_count += done.shifts
         self.skipped += done.skipped

@@ -18,11 +18,13 @@ from dmcmc.inference.flat import FlatTables, flatten
 from dmcmc.inference.join_cpu import join, run_buckets, split_bucket
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import LOG_SUM, MAX_PLUS, Semiring
+from dmcmc.inference.stop import NO_STOP, Stop
 from dmcmc.inference.tables import Array
 from dmcmc.inference.threads import run_parallel
 
 _LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
 _TASK = 1 << 17  # joined cells of a thread's task, at least: starting one costs some 50 microseconds
+_LOOK = 1 << 26  # joined cells between two looks at the time, some 50 milliseconds
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def eliminate(
     arithmetic: Arithmetic,
     threads: int = 1,
     semiring: Semiring = MAX_PLUS,
+    stop: Stop = NO_STOP,
 ) -> Elimination:
     """Carry out a plan: eliminate its variables from the sum of ``tables``.
 
@@ -96,25 +99,51 @@ def eliminate(
         How many threads the large buckets are spread over. The result does not depend on it.
     semiring
         By which operation; −∞ forbids an entry in all of them.
+    stop
+        When to give up.
+
+    Raises
+    ------
+    OutOfTime
     """
     flat = flat_tables(tables, arithmetic, semiring)
     done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic, semiring=semiring)
     place_inputs(plan.program, done.arena, *flat, arithmetic.dtype.type(arithmetic.lowest))
-    run_on_cpu(done, 0, plan.buckets, semiring, threads)
+    run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
     return done
 
 
-def run_on_cpu(work: Elimination, first: int, last: int, semiring: Semiring, threads: int) -> None:
-    """Run buckets ``first`` to ``last`` - 1: the large ones on all threads, the others in between on one."""
+def run_on_cpu(
+    work: Elimination, first: int, last: int, semiring: Semiring, threads: int, stop: Stop = NO_STOP
+) -> None:
+    """Run buckets ``first`` to ``last`` - 1: the large ones on all threads, the others in between on one.
+
+    Raises
+    ------
+    OutOfTime
+        Between two buckets, or two ranges of rows of a large one.
+    """
     program = work.plan.program
     lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
-    large = first + np.flatnonzero(program.cells[first:last] > _LARGE) if threads > 1 else np.zeros(0, dtype=np.int64)
+    cells = program.cells[first:last]
+    apart = cells > (_LARGE if threads > 1 else _LOOK)
+    large = first + np.flatnonzero(apart) if threads > 1 or stop is not NO_STOP else np.zeros(0, dtype=np.int64)
     ready = first
     for b in (*large.tolist(), last):
-        run_buckets(program, work.arena, ready, b, lowest, semiring.operation)
-        if b < last:
-            run_parallel(_tasks(work, b, semiring, threads), threads)
+        for begin, end in pairwise(_looks(program.cells, ready, b, stop)):
+            stop.check()
+            run_buckets(program, work.arena, begin, end, lowest, semiring.operation)
+        if b < last and not run_parallel(_tasks(work, b, semiring, threads), threads, stop):
+            stop.check()
         ready = b + 1
+
+
+def _looks(cells: NDArray[np.int64], first: int, last: int, stop: Stop) -> list[int]:
+    """Return where buckets ``first`` to ``last`` - 1, all small, are cut for looks at the time."""
+    if stop is NO_STOP:
+        return [first, last]
+    count = np.cumsum(cells[first:last]) // _LOOK
+    return [first, *(first + 1 + np.flatnonzero(np.diff(count))).tolist(), last]
 
 
 def flat_tables(
@@ -157,7 +186,7 @@ def _tasks(
     first, last = begin // parts[1], whole // parts[1]
     kernel = partial(cast(Callable[..., None], join), work.arena, out, *parts, lowest, semiring.operation)
     cells = (last - first) * parts[1] * parts[2]
-    pieces = max(1, min(last - first, 4 * threads, cells // _TASK))
+    pieces = max(1, min(last - first, max(4 * threads, cells // _LOOK), cells // _TASK))
     bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
     return [partial(kernel, a, b) for a, b in pairwise(bounds)]
 

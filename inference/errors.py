@@ -31,3 +31,7 @@ class Unavailable(DmcmcError):
 
 class ResourceError(DmcmcError):
     """A plan that does not fit the memory or the work allowed; names the table, its size and what would help."""
+
+
+class OutOfTime(ResourceError):
+    """Work that was given up because the time budget ended, or because the user asked for the end."""

@@ -32,11 +32,13 @@ from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.join_cpu import split_bucket
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS
+from dmcmc.inference.stop import NO_STOP, Stop
 from dmcmc.inference.tables import Array
 from dmcmc.inference.threads import run_parallel
 
 HEADROOM = 8  # how much more than the problem's own entries the numbers should hold
 _LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
+_LOOK = 1 << 26  # joined cells between two looks at the time
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ def eliminate_matched(
     arithmetic: Arithmetic,
     threads: int = 1,
     room: int | float | None = None,
+    stop: Stop = NO_STOP,
 ) -> Matched:
     """Carry out a mini-bucket plan with moment matching.
 
@@ -96,6 +99,12 @@ def eliminate_matched(
         How many threads the large mini-buckets are spread over. The result does not depend on it.
     room
         The most that may be live; :func:`room_of` the arithmetic if None.
+    stop
+        When to give up.
+
+    Raises
+    ------
+    OutOfTime
     """
     flat = flat_tables(tables, arithmetic)
     program = plan.program
@@ -111,10 +120,11 @@ def eliminate_matched(
     state = np.zeros(4, dtype=number)
     max_marginals.measure_inputs(program, done.arena, bounds, state, lowest)
     ready = 0
-    for first, last in _large_variables(plan):
+    for first, last in _looks(plan, _large_variables(plan)):
+        stop.check()
         max_marginals.run_matched(program, done.arena, bounds, state, ready, first, limit, lowest)
         if first < last:
-            _run_large(done, bounds, state, first, last, limit, threads)
+            _run_large(done, bounds, state, first, last, limit, threads, stop)
         ready = last
     live, shifts, skipped = state[1].item(), int(state[2]), int(state[3])
     margin = 0.0 if arithmetic.exact else 4 * max(1, flat.tables + shifts) * 2.0**-53 * float(live)
@@ -137,15 +147,33 @@ def _large_variables(plan: Plan) -> list[tuple[int, int]]:
     return [*ranges, (plan.buckets, plan.buckets)]
 
 
+def _looks(plan: Plan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges with empty ones in between, so that the time is looked at often enough."""
+    variable = plan.program.variable
+    count = np.cumsum(np.minimum(plan.program.cells, _LARGE)) // _LOOK
+    outside = np.ones(plan.buckets + 1, dtype=np.bool_)
+    for first, last in ranges:
+        outside[first:last] = False
+    cuts = 1 + np.flatnonzero((np.diff(count) > 0) & (np.diff(variable) != 0))
+    return sorted([*ranges, *((int(b), int(b)) for b in cuts if outside[b])])
+
+
 def _run_large(
-    done: Elimination, bounds: Array, state: Array, first: int, last: int, limit: np.number[Any], threads: int
+    done: Elimination,
+    bounds: Array,
+    state: Array,
+    first: int,
+    last: int,
+    limit: np.number[Any],
+    threads: int,
+    stop: Stop,
 ) -> None:
     """Match and eliminate one variable, each mini-bucket on all threads."""
     program, lowest = done.plan.program, done.arithmetic.dtype.type(done.arithmetic.lowest)
     if last - first > 1:
         marginals = np.stack([_marginal(done, b, threads) for b in range(first, last)])
         max_marginals.set_shifts(program, done.arena, state, first, last, marginals, limit, lowest)
-    run_on_cpu(done, first, last, MAX_PLUS, threads)
+    run_on_cpu(done, first, last, MAX_PLUS, threads, stop)
     max_marginals.settle(program, done.arena, bounds, state, first, last, lowest)
 
 

@@ -89,7 +89,7 @@ def eliminate_within(
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory, or z is less than a table needs.
+        If the tables do not fit the memory, or z is less than a table needs; :class:`OutOfTime` as ``backend`` says.
     """
     scopes = [t.scope for t in tables]
     entries = None if memory is None else memory // arithmetic.dtype.itemsize
@@ -108,12 +108,14 @@ def eliminate_within(
         check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
     if relaxation.partition == "content":
         matching = relaxation.moment_matching
-        found = eliminate_by_content(tables, domains, order, keep, z, arithmetic, matching, backend.threads, half, room)
+        found = eliminate_by_content(
+            tables, domains, order, keep, z, arithmetic, matching, backend.threads, half, room, backend.stop
+        )
         if half is None or found.elimination.plan.entries <= half:
             return Relaxed(found.elimination, z, found.margin)
         del found  # what was not merged took more than the scopes let expect
     if relaxation.moment_matching:
-        found = eliminate_matched(tables, relaxed, arithmetic, backend.threads, room)
+        found = eliminate_matched(tables, relaxed, arithmetic, backend.threads, room, backend.stop)
         return Relaxed(found.elimination, z, found.margin)
     return Relaxed(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
 

@@ -4,6 +4,7 @@ MPI is only loaded where a launcher started this process, so a plain ``dmcmc run
 """
 
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from dmcmc.inference.errors import DmcmcError
 # What launchers tell their processes about the size of the world.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE")
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
+
+_NAP = 0.02  # seconds
 
 
 class LauncherError(DmcmcError):
@@ -24,15 +27,15 @@ class World:
     Attributes
     ----------
     rank, size : int
-    local_size : int
-        How many ranks share this node, and so its cores and memory.
+    local_rank, local_size : int
+        Which of the ranks that share this node, and so its cores and memory, this is, and how many do.
     """
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = comm
         self.rank: int = 0 if comm is None else comm.Get_rank()
         self.size: int = 1 if comm is None else comm.Get_size()
-        self.local_size = 1 if comm is None else _ranks_on_this_node(comm)
+        self.local_rank, self.local_size = (0, 1) if comm is None else _place_on_this_node(comm)
 
     def bcast(self, value: Any) -> Any:
         """Return rank 0's value on every rank."""
@@ -47,6 +50,13 @@ class World:
         """Return every rank's value on every rank."""
         gathered: list[Any] = [value] if self.comm is None else self.comm.allgather(value)
         return gathered
+
+    def wait(self) -> None:
+        """Wait for all ranks, and leave the cores to those that still work: messages are waited for by asking."""
+        if self.comm is not None:
+            everyone = self.comm.Ibarrier()
+            while not everyone.Test():
+                time.sleep(_NAP)
 
     def abort(self, code: int) -> None:
         """End every rank at once with this exit code; does nothing in a world of one."""
@@ -95,11 +105,11 @@ def announced_size(environment: Mapping[str, str]) -> int:
     return max(sizes, default=1)
 
 
-def _ranks_on_this_node(comm: Any) -> int:
-    """Return how many ranks share this node's memory."""
+def _place_on_this_node(comm: Any) -> tuple[int, int]:
+    """Return which of the ranks that share this node's memory this is, and how many there are."""
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    size: int = node.Get_size()
+    place: tuple[int, int] = node.Get_rank(), node.Get_size()
     node.Free()
-    return size
+    return place

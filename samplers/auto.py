@@ -35,7 +35,6 @@ _DETOUR, _DOUBT = 1.5, 7.0  # times what bounds take: they come in slices; and w
 _WIDEST, _TIGHT = 12, 0.1  # induced width up to which triangles close gaps, given so many a pair and unit of width
 _AMPLE = 2.0  # times the estimate goes to a first bound: to come back to it takes a cycle more
 _DENSE_GRAPH = 3000  # variables up to which triangles are counted by matrices
-_NO_PLAN = plan_elimination([], np.zeros(0, dtype=np.int64), [])
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,10 @@ def survey(
     planned
         Whether the elimination is of interest: to plan it takes a moment. If not, it counts as nothing.
     """
-    order, plan = (local.order, local.plan) if planned else (Order((), 0.0, 0.0, 0), _NO_PLAN)
+    if planned:
+        order, plan = local.order, local.plan
+    else:
+        order, plan = Order((), 0.0, 0.0, 0), plan_elimination([], np.zeros(0, dtype=np.int64), [])
     cells = plan.program.cells.astype(np.float64)
     on_gpu, efforts = cells >= _GPU_BUCKET, bucket_efforts(plan)
     members = np.array(local.hidden or local.interface, dtype=np.int64)

@@ -6,6 +6,7 @@ variables never has its rows enumerated.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,6 +17,7 @@ from dmcmc.inference.backends import Backend
 from dmcmc.inference.elimination import Elimination
 from dmcmc.inference.flat import flatten
 from dmcmc.inference.plan import check_memory, plan_elimination
+from dmcmc.inference.stop import NO_STOP
 from dmcmc.samplers.protocol import SampledTable, Settings
 
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
@@ -35,7 +37,13 @@ class ExactSolver:
         check_memory(local.plan, arithmetic, memory, what, "use local.method: auto or gibbs, or raise budget.memory")
 
     def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
-        """Eliminate agents, as many at once as the backend likes; those whose tables are too large to keep alone."""
+        """Eliminate agents, as many at once as the backend likes; those whose tables are too large to keep alone.
+
+        Raises
+        ------
+        OutOfTime
+            As the backend says.
+        """
         size = settings.arithmetic.dtype.itemsize
         tables: dict[int, SampledTable] = {}
         batch: list[int] = []
@@ -79,7 +87,7 @@ def _solve_large(local: LocalProblem, settings: Settings) -> SampledTable:
     start, arithmetic = time.perf_counter(), settings.arithmetic
     done = settings.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
     left = tuple(Table(scope, values.copy()) for scope, values in done.remaining())
-    witness = partial(_witness_anew, local, arithmetic, settings.backend)
+    witness = partial(_witness_anew, local, arithmetic, replace(settings.backend, stop=NO_STOP))
     return _table(left, witness, time.perf_counter() - start, done.plan.cells)
 
 

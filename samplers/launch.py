@@ -15,6 +15,7 @@ from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.device import is_out_of_memory, shared_device
 from dmcmc.inference.errors import ResourceError
+from dmcmc.inference.stop import NO_STOP
 from dmcmc.inference.threads import run_parallel
 from dmcmc.samplers.chains import compile_chains
 from dmcmc.samplers.evaluation import evaluate_rows
@@ -25,6 +26,7 @@ from dmcmc.samplers.rng import chain_key
 from dmcmc.samplers.rounds import one_round
 
 _NONE = np.iinfo(np.int64).min  # the utility of a row without a state
+_LOOK = 1 << 22  # draws between two looks at the time, some 0.2 seconds
 _SHORTEST, _SHORT, _LONG = 8, 64, 1000  # samples of a run in a later pass: least, wanted at least, at most
 
 
@@ -66,13 +68,18 @@ class ChainSolver:
         return [chains.table() for chains in self.start(problems, settings)]
 
     def start(self, problems: Sequence[LocalProblem], settings: Settings) -> list["Chains"]:
-        """Sample every agent, to go on with later; chains of all agents are spread over the threads."""
-        kernel, threads = compile_chains(self.sampler), settings.backend.threads
+        """Sample every agent, to go on with later; chains of all agents are spread over the threads.
+
+        When it is time to stop, rows stay as they are: at first all hidden variables have their first values.
+        """
+        kernel, threads, stop = compile_chains(self.sampler), settings.backend.threads, settings.backend.stop
         started = [Chains(local, settings, self.sampler, kernel) for local in problems]
         try:
             left = _on_gpu(self.sampler, started, settings)
             for number in range(max((len(chains.rounds) for chains in left), default=0)):
-                run_parallel([task for chains in left for task in chains.tasks(number, threads)], threads)
+                run_parallel([task for chains in left for task in chains.tasks(number, threads)], threads, stop)
+                if stop.over:
+                    break
         except NumbaError as error:
             raise explain(self.sampler, error) from error
         for _ in started:
@@ -82,7 +89,7 @@ class ChainSolver:
 
 def _on_gpu(sampler: Sampler, started: "list[Chains]", settings: Settings) -> "list[Chains]":
     """Sample on the GPU where that is quicker; return the chains that are left for the CPU."""
-    if not settings.backend.samples_on_gpu(sum(chains.updates for chains in started)):
+    if not settings.backend.samples_on_gpu(sum(chains.planned for chains in started)):
         return started
     from dmcmc.samplers.launch_cuda import sample_rows
 
@@ -108,6 +115,7 @@ def _on_gpu(sampler: Sampler, started: "list[Chains]", settings: Settings) -> "l
             chains.after = chains.after[0], states
             chains.on_gpu = True
             chains.seconds.append(each)
+            chains.draws.append(chains.planned)
     return left
 
 
@@ -132,11 +140,20 @@ class Chains:
             (np.full(local.rows, _NONE, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
         )
         self.on_gpu = False
-        self.seconds = [0.0]
-        self.updates = 0
+        self.seconds, self.draws = [0.0], [0]
         self.passes = 0
         self._plan(settings.samples, settings.runs, local.rows)
         self.seconds = [time.perf_counter() - start]
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing more is to be gained: without hidden variables a row is one state."""
+        return not self.local.hidden
+
+    @property
+    def updates(self) -> int:
+        """Draws made so far."""
+        return sum(self.draws)
 
     def _plan(self, samples: int, runs: int, rows: int) -> None:
         """Begin a pass: all of a sampler's rounds, with random bits of its own."""
@@ -147,7 +164,7 @@ class Chains:
         seed = self.settings.seed + (self.passes << 64)
         self.key = np.array(chain_key(seed, self.local.agent), dtype=np.uint64)
         self.passes += 1
-        self.updates += rows * runs * (self.firsts[-1] - 1) * len(self.local.hidden)
+        self.planned = rows * runs * (self.firsts[-1] - 1) * len(self.local.hidden)
 
     def tasks(self, number: int, threads: int, rows: NDArray[np.int64] | None = None) -> list[Callable[[], None]]:
         """Divide the rows of a round among the threads; rows that are not chosen stay as they are."""
@@ -155,15 +172,20 @@ class Chains:
             return []
         if number > 0 or self.passes > 1:
             self.before, self.after = self.after, self.before
+        stoppable = self.settings.backend.stop is not NO_STOP
+        if rows is not None or stoppable:  # what is not reached stays as it is
+            for source, target in zip(self.before, self.after, strict=True):
+                target[:] = source
         if rows is None:
             ranges = [(0, self.local.rows)]
         else:
-            for source, target in zip(self.before, self.after, strict=True):
-                target[:] = source
             cuts = [0, *(np.flatnonzero(np.diff(rows) != 1) + 1).tolist(), rows.size]
             ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
         total = sum(b - a for a, b in ranges)
         largest = max(1, -(-total // (4 * threads if threads > 1 else 1)))
+        if stoppable:
+            draws = self.runs * self.rounds[number].temperatures.size * len(self.local.hidden)
+            largest = min(largest, max(1, _LOOK // max(1, draws)))
         pieces = [(i, min(i + largest, end)) for begin, end in ranges for i in range(begin, end, largest)]
         return [partial(self._run, number, begin, end) for begin, end in pieces]
 
@@ -187,6 +209,7 @@ class Chains:
             self.after,
         )
         self.seconds.append(time.perf_counter() - start)
+        self.draws.append((end - begin) * self.runs * this.temperatures.size * len(self.local.hidden))
 
     def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
         """Sample on for about some seconds: passes of growing length over some rows, from new random starts.
@@ -198,7 +221,7 @@ class Chains:
         """
         if not rows.size or not self.model.hidden:
             return
-        deadline = time.perf_counter() + seconds
+        deadline, stop = time.perf_counter() + seconds, self.settings.backend.stop
         if self.on_gpu:
             self._improve_on_gpu(deadline)
             return
@@ -211,8 +234,8 @@ class Chains:
                 return
             self._plan(min(samples, _LONG), runs, rows.size)
             for number in range(len(self.rounds)):
-                run_parallel(self.tasks(number, threads, rows), threads)
-                if time.perf_counter() >= deadline:
+                run_parallel(self.tasks(number, threads, rows), threads, stop)
+                if time.perf_counter() >= deadline or stop.over:
                     return
 
     def _improve_on_gpu(self, deadline: float) -> None:
@@ -220,7 +243,7 @@ class Chains:
         from dmcmc.samplers.launch_cuda import sample_rows
 
         arithmetic = self.settings.arithmetic
-        while time.perf_counter() < deadline:
+        while time.perf_counter() < deadline and not self.settings.backend.stop.over:
             start = time.perf_counter()
             self._plan(self.settings.samples, self.settings.runs, self.local.rows)
             key = int(self.key[0]), int(self.key[1])
@@ -234,6 +257,7 @@ class Chains:
             better = new > old
             self.after[1][better] = states[better]
             self.seconds.append(time.perf_counter() - start)
+            self.draws.append(self.planned)
 
     def table(self) -> SampledTable:
         """Return the table as it is, its values computed anew from the states."""

@@ -81,7 +81,7 @@ class SampledTable:
 
 
 class Resumable(Protocol):
-    """An agent's sampling that can go on."""
+    """An agent's sampling that can go on; with an attribute ``exhausted`` it can say that no time would help."""
 
     def table(self) -> SampledTable:
         """Return the table as it is now."""

@@ -9,7 +9,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
-from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -82,13 +81,7 @@ def load_rates() -> Rates:
 
 def rates_file() -> Path:
     """Return where this node's rates are kept."""
-    return cache_root() / f"rates-{_state()}.json"
-
-
-@lru_cache
-def _state() -> str:
-    """Return the node and the state of the kernels' sources; to read those takes some milliseconds."""
-    return kernel_cache().name.removeprefix("kernels-")
+    return cache_root() / f"rates-{kernel_cache().name.removeprefix('kernels-')}.json"
 
 
 def read_rates(path: Path) -> Rates | None:

@@ -128,7 +128,7 @@ def test_a_pass_that_leaves_the_limits_ends_and_changes_no_sum():
 def test_fixing_the_interface_leaves_what_belongs_to_it():
     layout = instance(2)
     hidden, shares = layout.hidden, layout.shares
-    rows.ascend(layout.whole, shares, 0, 3, scratch_of(layout))
+    rows.ascend(layout.whole, shares, 0, 3, scratch_of(layout), np.zeros(1, dtype=np.uint8))
     part = type(shares)(
         np.empty_like(shares.unary[:4]),
         np.empty_like(shares.pair[: hidden.pairs.shape[0]]),

@@ -14,8 +14,10 @@ from dmcmc.inference.bounds.dual import DualState
 from dmcmc.inference.bounds.parts import Part, encode_parts
 from dmcmc.inference.bounds.protocol import Rows
 from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD
+from dmcmc.inference.errors import OutOfTime
 from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
 from dmcmc.inference.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.stop import NO_STOP, Stop
 
 _SHIFTS = 6  # times as many sweeps of dual ascent as a row's sweep brings
 _CELL = 1.2e-9  # seconds
@@ -33,10 +35,13 @@ class MiniBucketState:
         Of the next step.
     exhausted : bool
         Whether nothing more is to be gained, or a larger z would take too much.
+    stop : Stop
+        When to leave things as they are.
     """
 
     def __init__(self, local: LocalProblem) -> None:
         self.local = local
+        self.stop: Stop = NO_STOP
         self._dual = DualState(local, triangles=False)
         self._dual.improve(sweeps=0, rows=())
         self._tables: list[Table] | None = None
@@ -50,7 +55,8 @@ class MiniBucketState:
         """Tighten the bound, of all rows together; ``sweeps`` counts steps of z."""
         end = time.perf_counter() + (seconds or 0.0)
         steps = 0
-        while not self.exhausted:
+        self._dual.stop = self.stop
+        while not self.exhausted and not self.stop.over:
             tables = self._shifted()
             scopes = [t.scope for t in tables]
             order = self.local.order.variables
@@ -64,7 +70,10 @@ class MiniBucketState:
             if plan.cells > _CELLS or plan.entries * 8 > _BYTES:
                 self.exhausted = True
                 return
-            self._step(tables, threads)
+            try:
+                self._step(tables, threads)
+            except OutOfTime:
+                return
             self.exhausted |= self.z >= self.local.plan.width
             self.z += 1
             steps += 1
@@ -97,7 +106,7 @@ class MiniBucketState:
         numbers = Arithmetic(np.dtype(np.int64), _LOWEST, total)
         local, relaxation = self.local, Relaxation("mini-bucket", self.z)
         order, keep = local.order.variables, local.interface
-        backend = Backend(threads=threads)
+        backend = Backend(threads=threads, stop=self.stop)
         done = eliminate_within(tables, local.domains, order, keep, numbers, relaxation, None, backend)
         left = done.elimination.remaining()
         if self._dual.enumerated:

@@ -33,7 +33,11 @@ class Pruned:
 
 
 class BoundState(Protocol):
-    """One agent's bound, at any time sound: its tables' sum W_i(b) ≥ U_i(b) for every row b, and only ever lower."""
+    """One agent's bound, at any time sound: its tables' sum W_i(b) ≥ U_i(b) for every row b, and only ever lower.
+
+    A state may have two more attributes: ``stop``, a :class:`dmcmc.inference.stop.Stop` that a run sets and long work
+    looks at, and ``exhausted``, whether no time at all would make it tighter.
+    """
 
     def improve(
         self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1

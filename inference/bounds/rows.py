@@ -8,8 +8,8 @@ from dmcmc.inference.bounds.quantise import NEVER
 from dmcmc.inference.bounds.star_kernels import star_pass
 from dmcmc.inference.bounds.triangle_kernels import recentre, triangle_pass
 
-_RECENTRE_EVERY = 16  # sweeps
-_PRUNE_EVERY = 4  # sweeps between removals of values
+RECENTRE_EVERY = 16  # sweeps
+PRUNE_EVERY = 4  # sweeps between removals of values
 
 
 @njit(cache=True, nogil=True)
@@ -23,12 +23,15 @@ def sweep(graph, shares, forward, scratch):
 
 
 @njit(cache=True, nogil=True)
-def ascend(graph, shares, first, last, scratch):
-    """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all."""
+def ascend(graph, shares, first, last, scratch, halt):
+    """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all.
+
+    ``halt`` (1,) uint8 ends it when it becomes 1.
+    """
     for step in range(first, last):
-        if not sweep(graph, shares, step % 2 == 0, scratch):
+        if halt[0] != 0 or not sweep(graph, shares, step % 2 == 0, scratch):
             return step
-        if step % _RECENTRE_EVERY == _RECENTRE_EVERY - 1:
+        if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(graph, shares)
     return last
 
@@ -136,21 +139,27 @@ def _slice(domains, scope, n, digits, table, out):
 
 
 @njit(cache=True, nogil=True)
-def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, thresholds, bounds, live, scratch):
+def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, thresholds, bounds, live, scratch, halt):
     """Lower the bounds of some rows.
 
     rows (k,) int64 row numbers in C order over ``shape`` (interface,); bounds (rows,) int64, taken down where a better
     one is found; thresholds (k,) int64: values with which a row stays below are removed (NEVER: none); live
     (k, hidden, W) bool: what was not removed, or (0, 0, 0). ``part`` and ``scratch`` belong to the caller's thread.
+    When ``halt`` (1,) uint8 becomes 1, the other rows stay as they are.
     """
     digits = np.zeros(shape.size, dtype=np.int64)
     for r in range(rows.size):
+        if halt[0] != 0:
+            return
         number = rows[r]
         for k in range(shape.size - 1, -1, -1):
             digits[k] = number % shape[k]
             number //= shape[k]
         constant, fits = fix(whole, shares, hidden, part, slices, digits)
         if not fits:
+            for v in range(live.shape[1]):  # nothing is known of the row
+                for i in range(live.shape[2]):
+                    live[r, v, i] = shares.unary[v, i] >= THRESHOLD
             continue
         if constant == NEVER:
             bounds[rows[r]] = NEVER
@@ -166,8 +175,8 @@ def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, threshold
             if done >= sweeps or not fits:
                 found = bound(hidden, part)
                 break
-            until = min(sweeps, done + _PRUNE_EVERY) if prune else sweeps
-            fits = ascend(hidden, part, done, until, scratch) == until
+            until = min(sweeps, done + PRUNE_EVERY) if prune else sweeps
+            fits = ascend(hidden, part, done, until, scratch, halt) == until
             done = until
         if found != NEVER:
             found += constant

@@ -10,15 +10,23 @@ from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.bounds.protocol import Pruned, PruningState
 from dmcmc.inference.elimination import eliminate
+from dmcmc.inference.errors import OutOfTime
 from dmcmc.inference.orders import best_order
 from dmcmc.inference.plan import Plan, plan_elimination
+from dmcmc.inference.stop import NO_STOP, Stop
 from dmcmc.inference.threads import run_parallel
 
 _SEARCH = 300_000  # words of search for a row's order
 
 
 def settle(
-    local: LocalProblem, state: PruningState, pruned: Pruned, arithmetic: Arithmetic, cells: int, threads: int = 1
+    local: LocalProblem,
+    state: PruningState,
+    pruned: Pruned,
+    arithmetic: Arithmetic,
+    cells: int,
+    threads: int = 1,
+    stop: Stop = NO_STOP,
 ) -> int:
     """Eliminate the live values of every row, rows with the fewest cells first, and tell ``state`` the result.
 
@@ -28,6 +36,8 @@ def settle(
     ----------
     cells
         Joined table cells for all rows together.
+    stop
+        When to leave the other rows as they are.
 
     Returns
     -------
@@ -39,6 +49,8 @@ def settle(
     order: tuple[int, ...] | None = None
     plans: list[tuple[Plan, int]] = []
     for k in range(pruned.rows.size):
+        if stop.over:
+            break
         sizes = _sizes(local, pruned.live[k])
         if order is None:
             order = best_order(scopes, sizes, local.hidden, budget=_SEARCH).variables
@@ -50,22 +62,27 @@ def settle(
         if cells < 0:
             break
         chosen.append((plan, k))
-    found: list[int | float] = [0] * len(chosen)
+    found: list[int | float | None] = [None] * len(chosen)
 
     def solve(i: int) -> None:
         plan, k = chosen[i]
         values = _restricted(local, tables, pruned, k)
-        total = eliminate(values, plan, arithmetic).total()
+        try:
+            total = eliminate(values, plan, arithmetic, stop=stop).total()
+        except OutOfTime:
+            return
         found[i] = -np.inf if arithmetic.is_lowest(total) else arithmetic.outward(total, len(tables))
 
-    run_parallel([partial(solve, i) for i in range(len(chosen))], threads)
+    run_parallel([partial(solve, i) for i in range(len(chosen))], threads, stop)
     rows, bounds = [], []
     for (_, k), value in zip(chosen, found, strict=True):
+        if value is None:
+            continue
         limit = pruned.thresholds[k]
         rows.append(int(pruned.rows[k]))
         bounds.append(max(value, limit - 1 if state.whole else limit))
     state.lower(rows, bounds)
-    return int(pruned.rows.size - len(chosen))
+    return int(pruned.rows.size - len(rows))
 
 
 def _sizes(local: LocalProblem, live: NDArray[np.bool_]) -> NDArray[np.int64]:
