@@ -20,8 +20,7 @@ from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.device import gpu_problem, shared_device
 from dmcmc.inference.elimination import eliminate, run_on_cpu
 from dmcmc.inference.flat import FlatTables, flatten
-from dmcmc.inference.gpu_description import choose_low, describe
-from dmcmc.inference.gpu_elimination import join_rows
+from dmcmc.inference.gpu_waves import describe_waves, run_waves
 from dmcmc.inference.hybrid import divide_work
 from dmcmc.inference.plan import Plan, plan_flat
 from dmcmc.inference.semirings import MAX_PLUS, MAXIMUM
@@ -102,31 +101,28 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     hybrid = divide_work(plan, 0)
     program = hybrid.plan.program
     device = shared_device()
-    low = program.low.copy()
-    low[0] = choose_low(program, 0)
-    meta, lows, _ = describe(program._replace(low=low), 0, 1, hybrid.device_begin)
+    waves = describe_waves(program, 0, 1, hybrid.device_begin, INT32.dtype, MAXIMUM)
+    meta = waves.meta
     arena = device.buffer("bench", hybrid.device_entries, INT32.dtype)
     for t in range(flat.tables):
         at = int(program.at[t])
         arena[at : at + int(plan.sizes[t])].copy_to_device(flat.data[flat.at[t] : flat.at[t + 1]])
-    meta_there, lows_there = device.upload("meta", meta), device.upload("lows", lows)
-    rows, lowest = int(meta[3]), np.int32(INT32.lowest)
-    arguments = (device, arena, meta, 0, meta_there, lows_there, arena, int(meta[4]), 0, rows, lowest, MAXIMUM)
-    join_rows(*arguments)
+    arguments = (device, arena, waves, device.upload("meta", waves.meta), np.int32(INT32.lowest), MAXIMUM)
+    run_waves(*arguments)
     gaps = []
     for _ in range(5):  # behind a long kernel, so that launches queue up and the host's time does not count
         begin, end = cuda.event(), cuda.event()
         sleep[1, 1](10)
         begin.record()
         for _ in range(4):
-            join_rows(*arguments)
+            run_waves(*arguments)
         end.record()
         end.synchronize()
         gaps.append(cuda.event_elapsed_time(begin, end) / 4)
     seconds = statistics.median(gaps) / 1e3
     out = int(plan.sizes[-1])
     sample = np.empty(min(out, 1 << 20), dtype=np.int32)
-    arena[int(meta[4]) : int(meta[4]) + sample.size].copy_to_host(sample)
+    arena[int(meta[5]) : int(meta[5]) + sample.size].copy_to_host(sample)
     expected = eliminate(flat, plan, INT32, threads=8).table(plan.output(0)).values.reshape(-1)[: sample.size]
     assert np.array_equal(sample, expected), "the GPU's numbers differ from the CPU's"
     moved = 4 * (int(plan.sizes.sum()))
@@ -135,8 +131,8 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     rate = plan.cells / seconds / 1e12
     return (
         f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {seconds * 1e3:9.3f} ms {rate:8.3f}"
-        f" T cells/s   {100 * floors[binding] / seconds:5.1f} % of the {binding} limit ({int(meta[2])} wide,"
-        f" {meta[5]}+{meta[6]}+{meta[7]} tables)"
+        f" T cells/s   {100 * floors[binding] / seconds:5.1f} % of the {binding} limit ({int(meta[4])} wide,"
+        f" {meta[6]}+{meta[7]}+{meta[8]} tables)"
     )
 
 

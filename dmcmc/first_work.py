@@ -71,7 +71,8 @@ def _exact_tables(
     """Return the tables of this rank's exact agents, and what those do instead that were given up.
 
     The quick ones come first. Each has time in proportion to its estimate: one that takes much longer than expected
-    does not take all that the others have.
+    does not take all that the others have. Without a time budget, and where a GPU takes them together, there are no
+    turns.
     """
     budget, stop = task.config.budget.time, task.backend.stop
     seconds = {a: task.choices[a].seconds for a in mine if task.methods[a] == "exact"}
@@ -81,20 +82,24 @@ def _exact_tables(
     if budget is not None:
         share = _ASKED if task.config.local.method == "exact" else _CHOSEN
         end = max(stop.until - (1 - share) * budget, time.perf_counter() + _LEAST)
-    for agent in sorted(seconds, key=lambda a: (seconds[a], a)):
-        start, own = time.perf_counter(), settings
-        if budget is not None and not task.surveys[agent].obstacle:
-            left = max(0.0, end - start) * seconds[agent] / total
+    agents = sorted(seconds, key=lambda a: (seconds[a], a))
+    together = budget is None or task.backend.takes_at_once([task.division.locals[a].plan for a in agents])
+    for group in [agents] if together and agents else [[a] for a in agents]:
+        start, own, expected = time.perf_counter(), settings, sum(seconds[a] for a in group)
+        if budget is not None and not any(task.surveys[a].obstacle for a in group):
+            left = max(0.0, end - start) * expected / total
             until = min(end, start + max(_LEAST, _AMPLE * left))
             own = replace(settings, backend=replace(settings.backend, stop=stop.by(until)))
         else:
             own = replace(settings, backend=replace(settings.backend, stop=NO_STOP))
         try:
-            (tables[agent],) = registry.get("exact").solve([task.division.locals[agent]], own)
+            found = registry.get("exact").solve([task.division.locals[a] for a in group], own)
+            tables |= zip(group, found, strict=True)
         except OutOfTime:
             why = f"exact elimination was given up after {time.perf_counter() - start:.2g} s"
-            given_up[agent] = sampled_choice(task.surveys[agent], SAMPLER, why, task.limits, task.rates)
-        total -= seconds[agent]
+            for agent in group:
+                given_up[agent] = sampled_choice(task.surveys[agent], SAMPLER, why, task.limits, task.rates)
+        total -= expected
     return tables, given_up
 
 

@@ -90,3 +90,10 @@ def choose_values(program, arena, values, lowest, first, last):
             if total[x] > total[best]:
                 best = x
         values[v] = best
+
+
+@njit(cache=True, nogil=True)
+def choose_rows(program, arena, rows, lowest, first, last):
+    """Do :func:`choose_values` for every row of (rows, variables)."""
+    for r in range(rows.shape[0]):
+        choose_values(program, arena, rows[r], lowest, first, last)

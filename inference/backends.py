@@ -1,22 +1,28 @@
 """Where eliminations run: on the CPU, or shared between CPU and GPU."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from dmcmc.inference.arithmetic import Arithmetic, Table
+from dmcmc.inference.bucket_groups import best_threshold
 from dmcmc.inference.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
 from dmcmc.inference.elimination import Elimination, eliminate, flat_tables
 from dmcmc.inference.flat import FlatTables
+from dmcmc.inference.hybrid import divide_work
+from dmcmc.inference.merging import Merged, merge_plans, mergeable
 from dmcmc.inference.moment_matching import Matched, eliminate_matched
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.stop import NO_STOP, Stop
 
-_BUCKET = 1 << 18  # joined cells from which a bucket is worth a launch
+_BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a bucket may be worth the GPU
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
-# Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a bucket's launches, of opening
+# Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a wave's launches, of opening
 # a GPU and loading the kernels.
-_CELL, _UPDATE, _TRIP, _LAUNCH, _OPEN = 0.7e-9, 5e-8, 1.2e-3, 8e-5, 2.0
+_CELL, _UPDATE, _TRIP, _WAVE, _OPEN = 0.7e-9, 5e-8, 1.2e-3, 5e-5, 2.0
+_MATCHED = 8e-5  # seconds of a mini-bucket's launches
 
 
 @dataclass(frozen=True)
@@ -63,14 +69,14 @@ class Backend:
         OutOfTime
             If :attr:`stop` says so, on the CPU.
         """
-        if not self._worth_a_gpu(plan):
+        threshold = self._gpu_threshold(plan)
+        if threshold is None:
             return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
         from dmcmc.inference.gpu_elimination import eliminate_hybrid
-        from dmcmc.inference.hybrid import divide_work
         from dmcmc.inference.streaming import eliminate_streamed
 
         flat = flat_tables(tables, arithmetic)
-        hybrid, limit = divide_work(plan, _BUCKET), shared_device().limit // self.sharers
+        hybrid, limit = divide_work(plan, threshold), self._limit()
         try:
             if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
                 return eliminate_hybrid(flat, hybrid, arithmetic, self.threads, semiring)
@@ -98,14 +104,14 @@ class Backend:
 
         As :func:`dmcmc.inference.moment_matching.eliminate_matched`. What does not fit the device is left to the CPU.
         """
-        if self._worth_a_gpu(plan):
-            from dmcmc.inference.hybrid import divide_work
+        threshold = self._gpu_threshold(plan)
+        if threshold is not None:
             from dmcmc.inference.matched_cuda import eliminate_matched_hybrid
 
             flat = flat_tables(tables, arithmetic)
-            hybrid, limit = divide_work(plan, _BUCKET), shared_device().limit // self.sharers
+            hybrid, limit = divide_work(plan, threshold), self._limit()
             cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
-            worth = 2 * float(cells.sum(dtype=float)) * _CELL > _TRIP + _LAUNCH * cells.size
+            worth = 2 * float(cells.sum(dtype=float)) * _CELL > _TRIP + _MATCHED * cells.size
             try:
                 if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
                     return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room)
@@ -114,6 +120,58 @@ class Backend:
                     raise
                 shared_device().release()
         return eliminate_matched(tables, plan, arithmetic, self.threads, room, self.stop)
+
+    def eliminate_all(
+        self, flat: FlatTables, plans: Sequence[Plan], arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
+    ) -> Iterator[list[Elimination]]:
+        """Carry out plans in their order; yields those that were done at once: a GPU takes as many as it holds.
+
+        Parameters
+        ----------
+        flat
+            Encoded tables: those of the first plan, then those of the second, ...
+        """
+        given = [plan.tables - plan.buckets for plan in plans]
+        if len(plans) > 1 and self.device != "cpu" and mergeable(plans):
+            merged = merge_plans(plans)
+            threshold = self._gpu_threshold(merged.plan)
+            if threshold is not None:
+                found = self._eliminate_batch(flat, plans, merged, threshold, arithmetic, semiring)
+                if found is not None:
+                    yield found
+                    return
+                half = len(plans) // 2
+                middle = sum(given[:half])
+                yield from self.eliminate_all(flat.part(0, middle), plans[:half], arithmetic, semiring)
+                yield from self.eliminate_all(flat.part(middle, flat.tables), plans[half:], arithmetic, semiring)
+                return
+        start = 0
+        for plan, tables in zip(plans, given, strict=True):
+            yield [self.eliminate(flat.part(start, start + tables), plan, arithmetic, semiring)]
+            start += tables
+
+    def _eliminate_batch(
+        self,
+        flat: FlatTables,
+        plans: Sequence[Plan],
+        merged: Merged,
+        threshold: int,
+        arithmetic: Arithmetic,
+        semiring: Semiring,
+    ) -> list[Elimination] | None:
+        """Carry out plans at once; None where they take more than half of the device's memory, or that is used up."""
+        from dmcmc.inference.gpu_batch import eliminate_batch
+
+        hybrid = divide_work(merged.plan, threshold)
+        if hybrid.device_entries * arithmetic.dtype.itemsize > self._limit() // 2:
+            return None
+        try:
+            return eliminate_batch(flat, plans, merged, hybrid, arithmetic, self.threads, semiring)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        shared_device().release()
+        return None
 
     def samples_on_gpu(self, updates: int) -> bool:
         """Return whether so many draws would take the CPU longer than the way to the GPU and back."""
@@ -132,13 +190,31 @@ class Backend:
             return seconds > 2 * _OPEN * self.threads and gpu_problem() is None
         return seconds > 10 * _TRIP
 
-    def _worth_a_gpu(self, plan: Plan) -> bool:
-        """Return whether the large buckets would take the CPU longer than the way to the GPU and back."""
-        if self.device == "cpu":
+    def takes_at_once(self, plans: Sequence[Plan]) -> bool:
+        """Return whether :meth:`eliminate_all` would carry out plans together, on the GPU."""
+        if len(plans) < 2 or self.device == "cpu" or not mergeable(plans):
             return False
-        large = plan.program.cells[plan.program.cells >= _BUCKET]
-        seconds = float(large.sum(dtype=float)) * _CELL
-        if seconds <= _TRIP + _LAUNCH * large.size:
+        return self._gpu_threshold(merge_plans(plans).plan) is not None
+
+    def _limit(self) -> int:
+        """Return the bytes of device memory that this process may use."""
+        return shared_device().limit // self.sharers
+
+    def _gpu_threshold(self, plan: Plan) -> int | None:
+        """Return the joined cells from which buckets should go to the GPU; None if the CPU is done sooner alone."""
+        program = plan.program
+        alone = float(program.cells.sum(dtype=float)) * _CELL
+        if not self._worth_a_gpu(alone):
+            return None
+        threshold, shared = best_threshold(
+            program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
+            _BUCKETS, _CELL, _WAVE,
+        )  # fmt: skip
+        return int(threshold) if self._worth_a_gpu(alone - shared) else None
+
+    def _worth_a_gpu(self, seconds: float) -> bool:
+        """Return whether so many seconds of one core are worth the way to the GPU and back."""
+        if self.device == "cpu" or seconds <= _TRIP:
             return False
         if self.device == "auto" and not opened():
             return seconds > _OPEN * self.threads and gpu_problem() is None

@@ -38,6 +38,11 @@ class FlatTables(NamedTuple):
         flat, start = self.scope.tolist(), self.scope_start.tolist()
         return [tuple(flat[a:b]) for a, b in pairwise(start)]
 
+    def part(self, first: int, last: int) -> "FlatTables":
+        """Return tables ``first`` to ``last`` - 1; the entries are a view."""
+        scopes, at = self.scope_start[first : last + 1], self.at[first : last + 1]
+        return FlatTables(scopes - scopes[0], self.scope[scopes[0] : scopes[-1]], at - at[0], self.data[at[0] : at[-1]])
+
 
 def flatten(scopes: Sequence[Sequence[int]], tables: Sequence[Array], dtype: np.dtype[Any] | None = None) -> FlatTables:
     """Lay tables out one after another.

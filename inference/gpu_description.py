@@ -1,12 +1,12 @@
-"""Which buckets a GPU gets, and the words that describe them to :mod:`dmcmc.inference.join_cuda`; runs on the host."""
+"""The words that describe buckets to :mod:`dmcmc.inference.join_cuda`; runs on the host."""
 
 import numpy as np
 from numba import njit
 
-from dmcmc.inference.join_cpu import split_bucket
-from dmcmc.inference.join_cuda import BOTH_MOST, HEADER
+from dmcmc.inference.join_cpu import bucket_strides
+from dmcmc.inference.join_cuda import BOTH_MOST, HEADER, LARGE
 
-_BOTH_MOST = BOTH_MOST
+_BOTH_MOST, _LARGE = BOTH_MOST, LARGE  # the kernels below read them; numba freezes globals
 
 _WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
 _BEST_WIDTH = 10.0  # log2 of the width that suits it best
@@ -48,112 +48,152 @@ def choose_low(program, b):
 
 
 @njit(cache=True, nogil=True)
-def merge_axes(high, strides):
-    """Take neighbouring variables of h together where every table steps through both with one stride."""
-    k = high.size
-    size, step = high.copy(), strides.copy()
+def choose_lows(program, first, last):
+    """Set ``program.low`` of some buckets by :func:`choose_low`."""
+    for b in range(first, last):
+        program.low[b] = choose_low(program, b)
+
+
+@njit(cache=True, nogil=True)
+def merge_axes(sizes, strides):
+    """Take neighbouring axes together where every table steps through both with one stride, (tables, axes) each."""
+    size, step = sizes.copy(), strides.copy()
     kept = 0
-    for j in range(k):
+    for j in range(sizes.size):
         same = kept > 0
         for t in range(step.shape[0]):
-            same = same and step[t, kept] == strides[t, 1 + j] * high[j]
+            same = same and step[t, kept - 1] == strides[t, j] * sizes[j]
         if same:
-            size[kept - 1] *= high[j]
+            kept -= 1
+            size[kept] *= sizes[j]
         else:
-            kept += 1
-            size[kept - 1] = high[j]
+            size[kept] = sizes[j]
         for t in range(step.shape[0]):
-            step[t, kept] = strides[t, 1 + j]
-    return size[:kept], step[:, : 1 + kept]
+            step[t, kept] = strides[t, j]
+        kept += 1
+    return size[:kept], step[:, :kept]
 
 
 @njit(cache=True, nogil=True)
 def describe(program, first, last, device_begin):
-    """Return the words and offsets of :mod:`dmcmc.inference.join_cuda` for some buckets, and where each one starts."""
-    size, room = 0, 0
+    """Return the words of :mod:`dmcmc.inference.join_cuda` for some buckets, and where each one's start."""
+    size = 0
     for b in range(first, last):
         count = program.input_start[b + 1] - program.input_start[b]
         output = program.at.size - program.variable.size + b
-        k = program.scope_start[output + 1] - program.scope_start[output]
-        width = 1
-        for s in range(program.scope_start[output + 1] - program.low[b], program.scope_start[output + 1]):
-            width *= program.domains[program.scope[s]]
-        size += HEADER + k + count * (3 + k)
-        room += count * width
+        axes = program.scope_start[output + 1] - program.scope_start[output]
+        size += HEADER + axes + count * (2 + axes)
     meta = np.zeros(size, dtype=np.int64)
-    lows = np.zeros(room, dtype=np.int32)
-    where = np.zeros(last - first + 1, dtype=np.int64)
-    at, low_at = 0, 0
+    where = np.zeros(last - first, dtype=np.int64)
+    at = 0
     for b in range(first, last):
         where[b - first] = at
-        high, width, x_size, level, is_row, table_at, strides, offsets, _ = split_bucket(program, b)
-        high, strides = merge_axes(high, strides)
-        k = high.size
-        output = program.at.size - program.variable.size + b
-        rows = 1
-        for j in range(k):
-            rows *= high[j]
-        meta[at], meta[at + 1], meta[at + 2], meta[at + 3] = x_size, k, width, rows
-        meta[at + 4] = program.at[output] - device_begin
-        meta[at + HEADER : at + HEADER + k] = high
-        record = at + HEADER + k
+        sizes, strides = bucket_strides(program, b)
+        k = sizes.size - program.low[b]
+        high, high_strides = merge_axes(sizes[:k], strides[:, 1 : 1 + k])
+        low, low_strides = merge_axes(sizes[k:], strides[:, 1 + k :])
+        kh, kl = high.size, low.size
+        meta[at] = program.domains[program.variable[b]]
+        meta[at + 1], meta[at + 2], meta[at + 3], meta[at + 4] = kh, kl, 1, 1
+        for j in range(kh):
+            meta[at + 3] *= high[j]
+            meta[at + HEADER + j] = high[j]
+        for j in range(kl):
+            meta[at + 4] *= low[j]
+            meta[at + HEADER + kh + j] = low[j]
+        meta[at + 5] = program.at[program.at.size - program.variable.size + b] - device_begin
+        record = at + HEADER + kh + kl
         for kind in range(3):
-            for t in range(level.size):
-                mine = 1 if level[t] == 0 else (2 if is_row[t] else 0)
+            for i in range(strides.shape[0]):
+                mine = 1
+                if strides[i, 1 : 1 + k].any():
+                    mine = 2 if strides[i, 1 + k :].any() else 0
                 if mine != kind:
                     continue
-                meta[at + 5 + kind] += 1
-                meta[record] = table_at[t] - device_begin
-                meta[record + 1] = strides[t, 0]
-                meta[record + 2] = low_at
-                meta[record + 3 : record + 3 + k] = strides[t, 1:]
-                record += 3 + k
-                if kind > 0:
-                    for i in range(width):
-                        lows[low_at + i] = np.int32(offsets[t, i])
-                    low_at += width
+                meta[at + 6 + kind] += 1
+                meta[record] = program.at[program.inputs[program.input_start[b] + i]] - device_begin
+                meta[record + 1] = strides[i, 0]
+                meta[record + 2 : record + 2 + kh] = high_strides[i]
+                meta[record + 2 + kh : record + 2 + kh + kl] = low_strides[i]
+                record += 2 + kh + kl
         at = record
-    where[last - first] = at
-    return meta[:at], lows[:low_at], where
+    return meta[:at], where
 
 
 @njit(cache=True, nogil=True)
-def group_buckets(variable, input_start, inputs, cells, given, threshold):
-    """Return 0, 1, 2 for a bucket of A, G, C, and the bucket that takes each bucket's message (−1: none)."""
-    n = variable.size
-    taker = np.full(n, -1, dtype=np.int64)
-    for b in range(n):
-        for i in range(input_start[b], input_start[b + 1]):
-            if inputs[i] >= given:
-                taker[inputs[i] - given] = b
-    large = cells >= threshold
-    for b in range(1, n):  # the mini-buckets of a variable stay together
-        if variable[b] == variable[b - 1]:
-            large[b] |= large[b - 1]
-    for b in range(n - 2, -1, -1):
-        if variable[b] == variable[b + 1]:
-            large[b] |= large[b + 1]
-    needed = np.zeros(n, dtype=np.bool_)  # by a bucket of G, however far
-    for b in range(n - 1, -1, -1):
-        if taker[b] >= 0:
-            needed[b] = large[taker[b]] or needed[taker[b]]
-    for b in range(n - 2, -1, -1):
-        if variable[b] == variable[b + 1]:
-            needed[b] |= needed[b + 1]
-    group = np.zeros(n, dtype=np.int64)
-    b = 0
-    while b < n:
-        end = b + 1
-        while end < n and variable[end] == variable[b]:
-            end += 1
-        fed, any_large, wanted = False, False, False
-        for c in range(b, end):
-            any_large |= large[c]
-            wanted |= needed[c]
-            for i in range(input_start[c], input_start[c + 1]):
-                if inputs[i] >= given:
-                    fed |= group[inputs[i] - given] > 0
-        for c in range(b, end):
-            group[c] = 1 if any_large or (fed and wanted) else (2 if fed else 0)
-        b = end
-    return group, taker
+def wave_tables(meta, where, level, heights, width, large, room, plenty):
+    """Put buckets into waves, and those into launches: one that prepares, and one join for each kernel that it takes.
+
+    Parameters
+    ----------
+    meta, where
+        From :func:`describe`; the places of scratch and the tiles are filled in.
+    level : (buckets,) int64
+        Buckets of one level need nothing of each other.
+    heights, width
+        Of a block's tile, by the kernel's number, and of all.
+    large
+        Entries of a message from which a wave's launch without tables that vary with both takes large tiles.
+    room
+        Entries of S and B that a wave takes at most, if it has more than one bucket.
+    plenty
+        Blocks of a bucket, before one joins several tiles.
+
+    Returns
+    -------
+    tables : int64
+        Of the launches, to be put behind ``meta``.
+    launches : (launches, 3) int64
+        Kernel's number (−1 prepares), place of its table, number of blocks.
+    sums, start : int
+        Entries of scratch.
+    """
+    n = level.size
+    order = np.argsort(level, kind="mergesort")
+    tables = np.zeros(8 * n, dtype=np.int64)
+    launches = np.zeros((2 * n, 3), dtype=np.int64)
+    at, count, sums_most, start_most, i = 0, 0, 0, 0, 0
+    while i < n:
+        begin, sums, starts, big = i, 0, 0, False
+        while i < n and level[order[i]] == level[order[begin]]:
+            b = where[order[i]]
+            x_size, rows, wide, both = meta[b], meta[b + 3], meta[b + 4], meta[b + 8]
+            if i > begin and sums + x_size * (rows + wide) > room:
+                break
+            meta[b + 9], meta[b + 10] = sums, sums + x_size * rows
+            meta[b + 11], meta[b + 12] = starts, starts + both * rows
+            sums += x_size * (rows + wide)
+            starts += both * (rows + wide)
+            big |= both == 0 and rows * wide >= large
+            i += 1
+        sums_most, start_most = max(sums_most, sums), max(start_most, starts)
+        for number in range(-1, heights.size):
+            members = 0
+            for turn in range(2):  # count, then write
+                blocks, written = 0, 0
+                for j in range(begin, i):
+                    b = where[order[j]]
+                    x_size, rows, wide, both = meta[b], meta[b + 3], meta[b + 4], meta[b + 8]
+                    if number >= 0 and number != (_LARGE if both == 0 and big else min(both, 3)):
+                        continue
+                    if turn == 0:
+                        members += 1
+                        continue
+                    tables[at + 1 + written], tables[at + 2 + members + written] = blocks, b
+                    written += 1
+                    if number < 0:
+                        work = max(x_size * rows, x_size * wide, both * rows, both * wide)
+                        blocks += min((work + 255) // 256, 4096)
+                    else:
+                        across, down = (wide + width - 1) // width, (rows + heights[number] - 1) // heights[number]
+                        tiles = max(1, min(across, down * across // plenty))
+                        meta[b + 13] = tiles
+                        blocks += down * ((across + tiles - 1) // tiles)
+                if members == 0:
+                    break
+                if turn == 1:
+                    tables[at], tables[at + 1 + members] = members, blocks
+                    launches[count, 0], launches[count, 1], launches[count, 2] = number, meta.size + at, blocks
+                    at += 2 * members + 2
+                    count += 1
+    return tables[:at], launches[:count], sums_most, start_most

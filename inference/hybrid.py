@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.gpu_description import group_buckets
+from dmcmc.inference.bucket_groups import group_buckets
 from dmcmc.inference.plan import Plan, Program
 
 Ints = NDArray[np.int64]
@@ -31,6 +31,8 @@ class Hybrid:
         Reordered; ``program.at`` are places in the common address space.
     first, last : int
         The buckets of G are ``first`` to ``last`` - 1; none if equal.
+    number : (tables,) int64
+        What the tables of the plan as it was are called now.
     device_begin, device_end : int
         The part of the address space that the device holds.
     upload_end, download_end : int
@@ -40,6 +42,7 @@ class Hybrid:
     plan: Plan
     first: int
     last: int
+    number: Ints
     device_begin: int
     upload_end: int
     download_end: int
@@ -79,12 +82,8 @@ def divide_work(plan: Plan, threshold: int) -> Hybrid:
     at[order] = ends - plan.sizes[order]
     edge = [int(plan.sizes[section <= s].sum()) for s in range(6)]
     tables = np.concatenate([np.arange(given), given + moved]).astype(np.int64)  # new number -> old
-    counts = np.diff(program.input_start)[moved]
-    input_start = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-    taken = [program.inputs[program.input_start[b] : program.input_start[b + 1]] for b in moved.tolist()]
-    lengths = np.diff(program.scope_start)[tables]
-    scope_start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    walk = np.repeat(program.scope_start[:-1][tables] - scope_start[:-1], lengths) + np.arange(scope_start[-1])
+    input_start, taken = _gather(program.input_start, moved)
+    scope_start, walk = _gather(program.scope_start, tables)
     reordered = Program(
         domains=program.domains,
         scope_start=scope_start,
@@ -92,9 +91,18 @@ def divide_work(plan: Plan, threshold: int) -> Hybrid:
         at=at[tables],
         variable=program.variable[moved],
         input_start=input_start,
-        inputs=renumbered[np.concatenate(taken)] if taken else program.inputs,
+        inputs=renumbered[program.inputs[taken]],
         cells=program.cells[moved],
         low=program.low[moved],
     )
     remaining = tuple(renumbered[list(plan.remaining)].tolist())
-    return Hybrid(Plan(reordered, plan.sizes[tables], remaining), first, last, edge[1], edge[3], edge[4], edge[5])
+    return Hybrid(
+        Plan(reordered, plan.sizes[tables], remaining), first, last, renumbered, edge[1], edge[3], edge[4], edge[5]
+    )
+
+
+def _gather(start: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    """Return where chosen pieces start when they are put one after another, and the places of what is in them."""
+    lengths = np.diff(start)[chosen]
+    begin = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    return begin, np.repeat(start[:-1][chosen] - begin[:-1], lengths) + np.arange(begin[-1])

@@ -21,6 +21,29 @@ _MAXIMUM, _LOG_SUM = MAXIMUM, LOG_SUM
 
 
 @njit(cache=True, nogil=True)
+def bucket_strides(program, b):
+    """Return the domain sizes of a bucket's separator, and its tables' strides of x and of those (0: not in it)."""
+    output = program.at.size - program.variable.size + b
+    first, last = program.scope_start[output], program.scope_start[output + 1]
+    separator = program.scope[first:last]
+    sizes = np.empty(last - first, dtype=np.int64)
+    for j in range(last - first):
+        sizes[j] = program.domains[separator[j]]
+    count = program.input_start[b + 1] - program.input_start[b]
+    strides = np.zeros((count, 1 + last - first), dtype=np.int64)
+    for i in range(count):
+        t = program.inputs[program.input_start[b] + i]
+        step, position = 1, last - first - 1
+        for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
+            while separator[position] != program.scope[s]:
+                position -= 1
+            strides[i, 1 + position] = step
+            step *= sizes[position]
+        strides[i, 0] = step
+    return sizes, strides
+
+
+@njit(cache=True, nogil=True)
 def split_bucket(program, b):
     """Describe a bucket's tables to :func:`join`.
 
@@ -44,34 +67,20 @@ def split_bucket(program, b):
     dense : (tables,) bool
         Whether they are next to each other, in order.
     """
-    output = program.at.size - program.variable.size + b
-    first, last = program.scope_start[output], program.scope_start[output + 1]
     w = program.low[b]
-    k = last - first - w
-    separator = program.scope[first:last]
-    sizes = np.empty(last - first, dtype=np.int64)
-    for j in range(last - first):
-        sizes[j] = program.domains[separator[j]]
-    count = program.input_start[b + 1] - program.input_start[b]
-    all_strides = np.zeros((count, 1 + k + w), dtype=np.int64)
+    sizes, all_strides = bucket_strides(program, b)
+    k, count = sizes.size - w, all_strides.shape[0]
     depth = np.zeros(count, dtype=np.int64)
     for i in range(count):
-        t = program.inputs[program.input_start[b] + i]
-        step, position = 1, last - first - 1
-        for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
-            while separator[position] != program.scope[s]:
-                position -= 1
-            all_strides[i, 1 + position] = step
-            step *= sizes[position]
-            if position < k and depth[i] == 0:
-                depth[i] = position + 1
-        all_strides[i, 0] = step
+        for j in range(k):
+            if all_strides[i, 1 + j] > 0:
+                depth[i] = j + 1
     level = np.empty(count, dtype=np.int64)
     is_row = np.zeros(count, dtype=np.bool_)
     at = np.empty(count, dtype=np.int64)
     strides = np.empty((count, 1 + k), dtype=np.int64)
     width = 1
-    for j in range(k, last - first):
+    for j in range(k, sizes.size):
         width *= sizes[j]
     offsets = np.zeros((count, width), dtype=np.uint32)
     dense = np.zeros(count, dtype=np.bool_)

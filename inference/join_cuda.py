@@ -4,7 +4,7 @@ The picture. The separator is split into leading variables h and trailing variab
 
     prepare:  S[x, h] = Σ tables that vary with h only        rows × |x| numbers
               B[x, l] = Σ tables that vary with l only        width × |x| numbers
-              start[t, h]: where the row of h begins in each table that varies with both
+              where the row of h and the column of l begin in each table that varies with both
     join:     cell[h, l] = max over x of S[x, h] + B[x, l] + Σ tables that vary with both, read from memory
 
 A block of 256 threads joins a tile of the message, TH assignments of h times TL of l, for a few tiles side by side. Its
@@ -12,11 +12,14 @@ threads are 8 groups of 32; neighbours in a group have neighbouring l; every thr
 registers while slices of S and B pass through shared memory. Without tables that vary with both this is a max-plus
 matrix product, bound by instructions; with one it is bound by the bytes of that table.
 
-A bucket is described by words of ``meta`` (int64), so that one upload serves a whole elimination:
+A launch may join many buckets: a block finds in a launch's table which one it is in. A bucket is described by words of
+``meta`` (int64), so that one upload serves all eliminations of a batch:
 
-    0 domain of x, 1 k, 2 width, 3 rows, 4 offset of the message, 5-7 number of h tables, l tables, both tables,
-    8.. domain sizes of h (k words), then for each table: offset, stride of x, place of its offsets of l in ``lows``,
-    strides of h (k words).
+    0 domain of x, 1 and 2 axes of h and of l, 3 rows, 4 width, 5 offset of the message, 6-8 number of h tables, l
+    tables, both tables, 9-10 places of S and B in ``sums``, 11-12 places of rows and columns in ``start``, 13 tiles
+    that a block joins side by side, 14.. sizes of the axes, then for each table: offset, stride of x, strides of axes.
+
+A launch's table: number of buckets n, first block of each and the number of blocks (n + 1 words), descriptions (n).
 """
 
 import math
@@ -28,8 +31,9 @@ from numba import config, cuda
 
 from dmcmc.inference.semirings import LOG_SUM
 
-HEADER = 8
+HEADER = 14
 LANES, GROUPS = 32, 8
+LARGE = 4  # number of a kernel, see join_kernel
 BOTH_MOST = 8  # tables that vary with h and l; choose_low splits no separator so that there are more
 
 
@@ -42,11 +46,32 @@ class JoinKernel(NamedTuple):
 
 
 @lru_cache
-def join_kernel(dtype: np.dtype[Any], both: int, operation: int, large: bool) -> JoinKernel:
-    """Return the kernel for a number type, a number of tables that vary with both (3: any), and a size of message."""
-    heavy = both > 0 or dtype.itemsize == 8 or operation == LOG_SUM
-    rh, rl = (4, 4) if heavy else ((16, 4) if large else (4, 4))
+def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel:
+    """Return a kernel.
+
+    Parameters
+    ----------
+    number
+        0, 1, 2: so many tables vary with both; 3: any number of them; :data:`LARGE`: none, and messages are large.
+    """
+    heavy = dtype.itemsize == 8 or operation == LOG_SUM
+    rh, rl = (16, 4) if number == LARGE and not heavy else (4, 4)
+    both = 0 if number == LARGE else number
     return JoinKernel(_build(dtype.type, both, operation, rh, rl), GROUPS * rh, LANES * rl)
+
+
+@cuda.jit(device=True)
+def find_bucket(meta, table, block, thread, threads):
+    """Return which bucket of a launch's table a block is in; called by all threads of a block."""
+    found = cuda.shared.array(1, np.int32)
+    n = np.int32(meta[table])
+    if n == 1:
+        return np.int32(0)
+    for i in range(thread, n, threads):
+        if meta[table + 1 + i] <= block < meta[table + 2 + i]:
+            found[0] = i
+    cuda.syncthreads()
+    return found[0]
 
 
 def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
@@ -59,7 +84,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
     places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
 
     @cuda.jit(**({} if config.ENABLE_CUDASIM else {"max_registers": 128}))  # two blocks a multiprocessor
-    def join(arena, meta, lows, where, s, b, start, out, out_at, rows, tiles, lowest, half):
+    def join(arena, meta, table, sums, start, lowest, half):
         shared_h = cuda.shared.array(slice_h, number)
         shared_l = cuda.shared.array(slice_l, number)
         shared_start = cuda.shared.array(starts, np.int64)
@@ -69,18 +94,23 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         base = cuda.local.array(rl, number)
         tx, ty = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
         tid = ty * np.int32(LANES) + tx
+        bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), tid, threads)
+        where = meta[table + 2 + meta[table] + bucket]
+        block = np.uint32(cuda.blockIdx.x - meta[table + 1 + bucket])
         # While a slice is loaded, a thread keeps to one column of S and one of B.
-        x_size, width = np.int32(meta[where]), np.int32(meta[where + 2])
-        record = 3 + meta[where + 1]
-        first_both = where + HEADER + meta[where + 1] + (meta[where + 5] + meta[where + 6]) * record
-        nv = np.int32(meta[where + 7]) if general else np.int32(both)
-        row = np.int64(cuda.blockIdx.x) * th
+        x_size, rows, width = np.int32(meta[where]), meta[where + 3], np.int32(meta[where + 4])
+        s_at, b_at, rows_at, columns_at = meta[where + 9], meta[where + 10], meta[where + 11], meta[where + 12]
+        tiles, down = np.int32(meta[where + 13]), np.uint32((rows + (th - 1)) // th)
+        record = 2 + meta[where + 1] + meta[where + 2]
+        first_both = where + HEADER + record - 2 + (meta[where + 6] + meta[where + 7]) * record
+        nv = np.int32(meta[where + 8]) if general else np.int32(both)
+        row = np.int64(block % down) * th
         stride_0 = meta[first_both + 1] if both >= 1 else 0
         stride_1 = meta[first_both + record + 1] if both == 2 else 0
         for i in range(tid, nv * th, threads):
-            shared_start[i] = start[(i // th) * rows + min(row + i % th, rows - 1)]
+            shared_start[i] = start[rows_at + (i // th) * rows + min(row + i % th, rows - 1)]
         for tile in range(tiles):
-            left = np.int32((np.int64(cuda.blockIdx.y) * tiles + tile) * tl)
+            left = np.int32((np.int64(block // down) * tiles + tile) * tl)
             if left >= width:
                 break
             for i in range(cells):
@@ -88,20 +118,20 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                 if log_sum:
                     mass[i] = 0
             for v in range(nv):  # this thread's places in the tables that vary with both
-                low = meta[first_both + v * record + 2]
                 for j in range(rl):
-                    place[v * rl + j] = lows[low + min(left + tx + np.int32(LANES * j), width - np.int32(1))]
+                    column = min(left + tx + np.int32(LANES * j), width - np.int32(1))
+                    place[v * rl + j] = np.int32(start[columns_at + v * width + column])
             for x0 in range(0, x_size, slice_x):
                 here = min(np.int32(slice_x), np.int32(x_size - x0))
                 cuda.syncthreads()
                 if tile == 0 or x_size > slice_x:
-                    at = np.int64(x0 + tid // th) * rows + min(row + tid % th, rows - 1)
+                    at = s_at + np.int64(x0 + tid // th) * rows + min(row + tid % th, rows - 1)
                     for x in range(tid // th, here, threads // th):
-                        shared_h[np.uint64(x * th + tid % th)] = s[np.uint64(at)]
+                        shared_h[np.uint64(x * th + tid % th)] = sums[np.uint64(at)]
                         at += (threads // th) * rows
-                at = np.int64(x0 + tid // tl) * width + min(left + tid % tl, width - np.int32(1))
+                at = b_at + np.int64(x0 + tid // tl) * width + min(left + tid % tl, width - np.int32(1))
                 for x in range(tid // tl, here, threads // tl):
-                    shared_l[np.uint64(x * tl + tid % tl)] = b[np.uint64(at)]
+                    shared_l[np.uint64(x * tl + tid % tl)] = sums[np.uint64(at)]
                     at += (threads // tl) * width
                 cuda.syncthreads()
                 for x in range(here):
@@ -135,64 +165,75 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
             for i in range(rh):
                 r = row + ty + GROUPS * i
                 if r < rows:
-                    at = out_at + r * width + left + tx
+                    at = meta[where + 5] + r * width + left + tx
                     for j in range(rl):
                         result = cell[i * rl + j]
-                        if result < half:
+                        if result <= half:
                             result = lowest  # one −∞, whatever was added to it
                         elif log_sum:
                             result += math.log(mass[i * rl + j])
                         if left + tx + np.int32(LANES * j) < width:
-                            out[np.uint64(at + LANES * j)] = result
+                            arena[np.uint64(at + LANES * j)] = result
 
     return join
 
 
+@cuda.jit(device=True)
+def offset_of(meta, sizes, strides, axes, index):
+    """Return where an assignment of some axes is in a table; ``sizes`` and ``strides`` are places in ``meta``."""
+    offset, rest = np.int64(0), np.uint32(index)  # below 2^32: 32-bit division is many times faster
+    for j in range(axes - 1, -1, -1):
+        size = np.uint32(meta[sizes + j])
+        offset += np.int64(rest % size) * meta[strides + j]
+        rest = np.uint32(rest // size)
+    return offset
+
+
 @cuda.jit
-def prepare(arena, meta, lows, where, first_row, rows, s, b, start, lowest):
-    """Fill S (domain of x, rows), B (domain of x, width) and start (tables, rows) for a range of rows; see above."""
-    x_size, k, width = meta[where], np.int32(meta[where + 1]), np.int32(meta[where + 2])
-    ns, nb, nv = np.int32(meta[where + 5]), np.int32(meta[where + 6]), np.int32(meta[where + 7])
-    tables, record = where + HEADER + k, 3 + k
-    number = s.dtype.type
-    for i in range(np.int64(cuda.grid(1)), rows * x_size, cuda.gridsize(1)):
+def prepare(arena, meta, table, sums, start, lowest):
+    """Fill S (domain of x, rows), B (domain of x, width) and the tables' rows and columns of a launch's buckets."""
+    bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), cuda.threadIdx.x, cuda.blockDim.x)
+    first_block, last_block = meta[table + 1 + bucket], meta[table + 2 + bucket]
+    where = meta[table + 2 + meta[table] + bucket]
+    first = (cuda.blockIdx.x - first_block) * cuda.blockDim.x + cuda.threadIdx.x
+    step = (last_block - first_block) * cuda.blockDim.x
+    x_size, kh, kl = meta[where], np.int32(meta[where + 1]), np.int32(meta[where + 2])
+    rows, width = meta[where + 3], meta[where + 4]
+    ns, nb, nv = np.int32(meta[where + 6]), np.int32(meta[where + 7]), np.int32(meta[where + 8])
+    s_at, b_at, rows_at, columns_at = meta[where + 9], meta[where + 10], meta[where + 11], meta[where + 12]
+    high, record = where + HEADER, 2 + kh + kl
+    low, tables = high + kh, high + kh + kl
+    number = sums.dtype.type
+    for i in range(first, rows * x_size, step):
         total = number(0)
         for t in range(ns):
             at = tables + t * record
-            offset = meta[at] + (i // rows) * meta[at + 1]
-            rest = np.uint32(first_row + i % rows)  # rows are below 2^32; 32-bit division is many times faster
-            for j in range(k - 1, -1, -1):
-                size = np.uint32(meta[where + HEADER + j])
-                offset += np.int64(rest % size) * meta[at + 3 + j]
-                rest = np.uint32(rest // size)
+            offset = meta[at] + (i // rows) * meta[at + 1] + offset_of(meta, high, at + 2, kh, i % rows)
             total = max(number(total + arena[offset]), lowest)
-        s[i] = total
-    for i in range(cuda.grid(1), width * x_size, cuda.gridsize(1)):
+        sums[s_at + i] = total
+    for i in range(first, width * x_size, step):
         total = number(0)
-        for t in range(nb):
-            at = tables + (ns + t) * record
-            total = max(
-                number(total + arena[meta[at] + lows[meta[at + 2] + i % width] + (i // width) * meta[at + 1]]), lowest
-            )
-        b[i] = total
-    for i in range(cuda.grid(1), rows * nv, cuda.gridsize(1)):
+        for t in range(ns, ns + nb):
+            at = tables + t * record
+            offset = meta[at] + (i // width) * meta[at + 1] + offset_of(meta, low, at + 2 + kh, kl, i % width)
+            total = max(number(total + arena[offset]), lowest)
+        sums[b_at + i] = total
+    for i in range(first, rows * nv, step):
         at = tables + (ns + nb + i // rows) * record
-        offset = meta[at]
-        rest = np.uint32(first_row + i % rows)
-        for j in range(k - 1, -1, -1):
-            size = np.uint32(meta[where + HEADER + j])
-            offset += np.int64(rest % size) * meta[at + 3 + j]
-            rest = np.uint32(rest // size)
-        start[i] = offset
+        start[rows_at + i] = meta[at] + offset_of(meta, high, at + 2, kh, i % rows)
+    for i in range(first, width * nv, step):
+        at = tables + (ns + nb + i // width) * record
+        start[columns_at + i] = offset_of(meta, low, at + 2 + kh, kl, i % width)
 
 
 @cuda.jit
-def choose_kernel(arena, words, first, last, values, lowest, scores):
-    """Set the maximising values of buckets ``last`` - 1 down to ``first``; one block, a thread a value.
+def choose_kernel(arena, words, ranges, values, lowest, scores):
+    """Set the maximising values of buckets, last to first; a thread a value, blocks (row of ``values``, range).
 
     words (int64) holds 7 lengths, a number that is added to every offset, and then the arrays of a program that have
-    those lengths: domains, scope_start, scope, at, variable, input_start, inputs. values (variables,) int64; scores
-    (largest domain,) is scratch.
+    those lengths: domains, scope_start, scope, at, variable, input_start, inputs. ranges (ranges + 1,) int64: range i
+    is buckets ``ranges[i]`` to ``ranges[i + 1]`` - 1; no range reads what another one sets. values (rows · variables,)
+    int64; scores (blocks · largest domain,) is scratch.
     """
     domains = 8
     starts = domains + words[0]
@@ -202,7 +243,11 @@ def choose_kernel(arena, words, first, last, values, lowest, scores):
     input_start = variables + words[4]
     inputs = input_start + words[5]
     number = scores.dtype.type
-    b = last - 1
+    row = cuda.blockIdx.x * words[0]
+    blocks = cuda.gridDim.x * cuda.gridDim.y
+    mine = (cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * (scores.size // blocks)
+    first = ranges[cuda.blockIdx.y]
+    b = ranges[cuda.blockIdx.y + 1] - 1
     while b >= first:
         v = words[variables + b]
         size = words[domains + v]
@@ -216,16 +261,16 @@ def choose_kernel(arena, words, first, last, values, lowest, scores):
                 offset, step = words[ats + t] + words[7], np.int64(1)
                 for q in range(words[starts + t + 1] - 1, words[starts + t], -1):
                     u = words[scope + q]
-                    offset += values[u] * step
+                    offset += values[row + u] * step
                     step *= words[domains + u]
                 total = max(number(total + arena[offset + x * step]), lowest)
-            scores[x] = total
+            scores[mine + x] = total
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
             best = 0
             for x in range(1, size):
-                if scores[x] > scores[best]:
+                if scores[mine + x] > scores[mine + best]:
                     best = x
-            values[v] = best
+            values[row + v] = best
         cuda.syncthreads()
         b = end - 1

@@ -56,10 +56,11 @@ def build_pseudotree(problem: Problem, division: Division) -> PseudoTree:
             neighbours[a].update(scope)
             neighbours[a].discard(a)
     weight = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
+    bits, log = weight.tolist(), np.log2(problem.domains).tolist()
     best, best_cost = None, float("inf")
-    for parent in _candidates(neighbours, scopes, weight):
+    for parent in dict.fromkeys(_candidates(neighbours, scopes, weight)):
         tree = _complete(problem, division, parent)
-        cost = _cells(tree, problem, weight)
+        cost = _cells(tree, bits, log)
         if best is None or cost < best_cost * (1 - 1e-12):
             best, best_cost = tree, cost
     assert best is not None  # the first depth-first forest always exists
@@ -150,8 +151,10 @@ def _complete(problem: Problem, division: Division, parent: Sequence[int]) -> Ps
     )
 
 
-def _cells(tree: PseudoTree, problem: Problem, weight: np.ndarray) -> float:
-    """Return Σ over agents of the cells over B_i ∪ sep_i: an upper limit to what UTIL joins."""
-    log = np.log2(problem.domains)
-    bits = [float(weight[a] + log[list(sep)].sum()) for a, sep in enumerate(tree.separators)]
+def _cells(tree: PseudoTree, interface: Sequence[float], variable: Sequence[float]) -> float:
+    """Return Σ over agents of the cells over B_i ∪ sep_i, an upper limit to what UTIL joins.
+
+    ``interface`` and ``variable`` are log2 of the cells over each B_i and of the domain sizes.
+    """
+    bits = [own + sum(variable[v] for v in sep) for own, sep in zip(interface, tree.separators, strict=True)]
     return float(sum(2.0 ** min(b, 1000.0) for b in bits))

@@ -22,8 +22,7 @@ from dmcmc.inference.device import Device, shared_device
 from dmcmc.inference.elimination import Elimination, flat_tables, run_on_cpu, run_rows
 from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.flat import FlatTables
-from dmcmc.inference.gpu_description import choose_low, describe
-from dmcmc.inference.gpu_elimination import join_rows
+from dmcmc.inference.gpu_waves import Waves, describe_waves, run_waves
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 
@@ -88,11 +87,10 @@ def cut(plan: Plan, b: int, limit: int) -> Chunking:
 
 
 class _Description(NamedTuple):
-    """A chunk's words and offsets, here and there, and where its inputs and its message lie on the device."""
+    """A chunk's launches, their words on the device, and where its inputs and its message lie on the device."""
 
-    meta: NDArray[np.int64]
-    meta_there: Any
-    lows_there: Any
+    waves: Waves
+    meta: Any
     starts: dict[int, int]
     out_at: int
 
@@ -124,7 +122,7 @@ class _Stream:
         device.streams[0].synchronize()
         self._described: dict[tuple[int, int], _Description] = {}
 
-    def _description(self, slot: int, count: int) -> "_Description":
+    def _description(self, slot: int, count: int, operation: int) -> "_Description":
         """Return the words of a chunk of ``count`` values in a set of buffers, and where its inputs and message lie."""
         key = (slot, count)
         if key not in self._described:
@@ -145,14 +143,9 @@ class _Stream:
             cells = program.cells.copy()
             cells[self.b] = prod(int(domains[v]) for v in self.separator) * self.x_size
             chunk = program._replace(domains=domains, at=at, cells=cells)
-            low = chunk.low.copy()
-            low[self.b] = choose_low(chunk, self.b)
-            meta, lows, _ = describe(chunk._replace(low=low), self.b, self.b + 1, 0)
-            there = (
-                self.device.upload(f"meta{slot}/{count}", meta),
-                self.device.upload(f"lows{slot}/{count}", lows),
-            )
-            self._described[key] = _Description(meta, *there, starts, place)
+            waves = describe_waves(chunk, self.b, self.b + 1, 0, self.arena.dtype, operation)
+            meta = self.device.upload(f"meta{slot}/{count}", waves.meta)
+            self._described[key] = _Description(waves, meta, starts, place)
         return self._described[key]
 
     def run(self, chunk: tuple[tuple[int, ...], int, int], slot: int, semiring: Semiring) -> None:
@@ -160,7 +153,7 @@ class _Stream:
         head, first, end = chunk
         stream = self.device.streams[slot]
         count = end - first
-        meta, meta_there, lows_there, starts, out_at = self._description(slot, count)
+        waves, meta, starts, out_at = self._description(slot, count, semiring.operation)
         values = {v: (i, i + 1) for v, i in zip(self.prefix[:-1], head, strict=True)} | {self.prefix[-1]: (first, end)}
         small: list[NDArray[Any]] = []
         for t, start in starts.items():
@@ -177,10 +170,7 @@ class _Stream:
             staged = self.device.pinned(f"staged{slot}", _SMALL * len(starts), self.arena.dtype)[:entries]
             np.concatenate(small, out=staged)
             self.room[begin : begin + entries].copy_to_device(staged, stream=stream)
-        join_rows(
-            self.device, self.room, meta, 0, meta_there, lows_there, self.room, out_at, 0, int(meta[3]), self.lowest,
-            semiring.operation, stream, str(slot),
-        )  # fmt: skip
+        run_waves(self.device, self.room, waves, meta, self.lowest, semiring.operation, stream, str(slot))
         message, entries = self.message(chunk)
         self.room[out_at : out_at + entries].copy_to_host(self.arena[message : message + entries], stream=stream)
 

@@ -4,6 +4,7 @@ A table is an ``int32``, ``int64`` or ``float64`` array. −∞ is ``-inf`` in a
 the dtype in an integer one, so integers stay integers although some entries are forbidden.
 """
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ Array = NDArray[Any]
 _EXACT_FLOAT = 2**53  # up to here every integer is a float64
 
 
+@cache  # np.iinfo is made anew at every call
 def forbidden_value(dtype: np.dtype[Any]) -> int | float:
     """Return what stands for −∞ in a table of this dtype."""
     return -np.inf if dtype.kind == "f" else int(np.iinfo(dtype).min)

@@ -5,7 +5,7 @@ variables never has its rows enumerated.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -15,11 +15,14 @@ from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.backends import Backend
 from dmcmc.inference.elimination import Elimination
+from dmcmc.inference.flat import flatten
 from dmcmc.inference.plan import check_memory, plan_elimination
 from dmcmc.inference.stop import NO_STOP
 from dmcmc.samplers.protocol import SampledTable, Settings
 
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
+
+Witness = Callable[[Mapping[int, int]], dict[int, int]]
 
 
 class ExactSolver:
@@ -34,30 +37,62 @@ class ExactSolver:
         check_memory(local.plan, arithmetic, memory, what, "use local.method: auto or gibbs, or raise budget.memory")
 
     def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
-        """Eliminate one agent after the other, each on all threads; :class:`OutOfTime` as the backend says."""
-        tables = []
-        for local in problems:
-            tables.append(_solve(local, settings))
-            settings.progress(1)
-        return tables
+        """Eliminate agents, as many at once as the backend likes; those whose tables are too large to keep alone.
+
+        Raises
+        ------
+        OutOfTime
+            As the backend says.
+        """
+        size = settings.arithmetic.dtype.itemsize
+        tables: dict[int, SampledTable] = {}
+        batch: list[int] = []
+        room = 0
+        for i, local in enumerate(problems):
+            entries = sum(f.table.size for f in local.factors)
+            large = local.plan.entries * size > _KEPT
+            if batch and (large or (room + entries) * size > _KEPT):
+                tables |= zip(batch, _solve([problems[j] for j in batch], settings), strict=True)
+                batch, room = [], 0
+            if large:
+                tables[i] = _solve_large(local, settings)
+                settings.progress(1)
+            else:
+                batch.append(i)
+                room += entries
+        tables |= zip(batch, _solve([problems[j] for j in batch], settings), strict=True)
+        return [tables[i] for i in range(len(problems))]
 
 
-def _solve(local: LocalProblem, settings: Settings) -> SampledTable:
-    start = time.perf_counter()
-    arithmetic = settings.arithmetic
+def _solve(problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
+    """Eliminate agents; what several took together counts for each by its cells."""
+    start, arithmetic = time.perf_counter(), settings.arithmetic
+    factors = [factor for local in problems for factor in local.factors]
+    flat = arithmetic.encode_flat(flatten([f.scope for f in factors], [f.table for f in factors]))
+    found = []
+    for batch in settings.backend.eliminate_all(flat, [local.plan for local in problems], arithmetic):
+        lefts = [done.remaining() for done in batch]
+        seconds = time.perf_counter() - start
+        cells = sum(done.plan.cells for done in batch)
+        for done, left in zip(batch, lefts, strict=True):
+            mine = seconds * done.plan.cells / cells if cells else seconds / len(batch)
+            found.append(_table(left, partial(_witness, done), mine, done.plan.cells))
+        settings.progress(len(batch))
+        start = time.perf_counter()
+    return found
+
+
+def _solve_large(local: LocalProblem, settings: Settings) -> SampledTable:
+    """Eliminate an agent whose tables are not kept."""
+    start, arithmetic = time.perf_counter(), settings.arithmetic
     done = settings.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
-    tables, witness = done.remaining(), partial(_witness, done)
-    if done.plan.entries * arithmetic.dtype.itemsize > _KEPT:
-        tables = tuple(Table(scope, values.copy()) for scope, values in tables)
-        witness = partial(_witness_anew, local, arithmetic, replace(settings.backend, stop=NO_STOP))
-    return SampledTable(
-        lower=tables,
-        upper=tables,
-        witness=witness,
-        method="exact",
-        seconds=time.perf_counter() - start,
-        cells=done.plan.cells,
-    )
+    left = tuple(Table(scope, values.copy()) for scope, values in done.remaining())
+    witness = partial(_witness_anew, local, arithmetic, replace(settings.backend, stop=NO_STOP))
+    return _table(left, witness, time.perf_counter() - start, done.plan.cells)
+
+
+def _table(left: tuple[Table, ...], witness: Witness, seconds: float, cells: int) -> SampledTable:
+    return SampledTable(left, left, witness, "exact", seconds, cells)
 
 
 def _witness(done: Elimination, values: Mapping[int, int]) -> dict[int, int]:

@@ -10,6 +10,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 # Samplers' functions are called inside simulated kernels, with the simulator's arrays: there they are interpreted.
 FILES = {
+    "test_batch.py": {},
     "test_bounds.py": {},
     "test_join.py": {},
     "test_matching.py": {},

@@ -4,11 +4,11 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from encoded_problems import chosen, problems, same_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmcmc import Factor
-from dmcmc.inference.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.backends import Backend
 from dmcmc.inference.device import Device, gpu_problem
 from dmcmc.inference.elimination import eliminate
@@ -22,41 +22,6 @@ from dmcmc.inference.streaming import cut, eliminate_streamed
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
 FEW = settings(max_examples=8, deadline=None, derandomize=True)
-
-
-@st.composite
-def problems(draw, whole=True, scale=50):
-    """Encoded tables over up to 6 variables, a plan that eliminates some of them, and the numbers they are in."""
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    n = 6
-    domains = rng.integers(1, 5, n)
-    factors = []
-    for _ in range(7):
-        scope = rng.permutation(n)[: rng.integers(0, 5)].tolist()
-        table = rng.integers(-scale, scale, tuple(domains[scope])).astype(float)
-        table = table if whole else table / 7
-        table = np.where(rng.random(table.shape) < 0.2, -np.inf, table)
-        factors.append(Factor.of(scope, table))
-    arithmetic = choose_arithmetic(factors) if whole else Arithmetic(np.dtype(np.float64), -np.inf, 1e4)
-    order = rng.permutation(n).tolist()
-    kept = sorted(order[n - int(rng.integers(0, 3)) :])
-    order = [v for v in order if v not in kept]
-    encoded = [arithmetic.encode(f) for f in factors]
-    flat = flatten([t.scope for t in encoded], [t.values for t in encoded], arithmetic.dtype)
-    return flat, plan_elimination([f.scope for f in factors], domains, order, kept), arithmetic
-
-
-def same_tables(left, right, tolerance=0.0):
-    """Whether two eliminations left the same tables, whatever their plans call them."""
-    a = {t.scope: t.values for t in left.remaining()}
-    b = {t.scope: t.values for t in right.remaining()}
-    return a.keys() == b.keys() and all(np.allclose(a[s], b[s], rtol=tolerance, atol=tolerance) for s in a)
-
-
-def chosen(done):
-    values = np.zeros(done.plan.program.domains.size, dtype=np.int64)
-    done.choose(values)
-    return values.tolist()
 
 
 @given(problems(), st.integers(1, 60))
@@ -163,7 +128,7 @@ def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
     plan = plan_elimination(scopes, domains, [0, 1, 2])
     backend = Backend.of("cuda", 1)
     assert type(backend.eliminate(flat, plan, arithmetic)).__name__ == "Elimination"
-    monkeypatch.setattr(backends, "_BUCKET", 10)
+    monkeypatch.setattr(backends, "_BUCKETS", np.array([10]))
     monkeypatch.setattr(backends, "_CELL", 1.0)
     done = backend.eliminate(flat, plan, arithmetic)
     assert type(done).__name__ == "GpuElimination"

@@ -1,0 +1,287 @@
+"""How fast a GPU is for the choices of ``auto``, and where the default problem's time goes.
+
+    python benchmarks/gpu_rates.py --output benchmarks/results/h200_rates.txt
+
+First the constants of ``samplers/rates.py`` and ``inference/backends.py``, measured beside the values they have: random
+agents of several sizes are eliminated and sampled, and seconds = trip + buckets · bucket + cells · cell is fitted by
+least squares of relative errors. Then ``solve`` on the paper's default problem, exactly, warm, part by part.
+``--quick`` takes tiny agents: to see that it runs.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import config
+
+import dmcmc.inference.backends as backends
+import dmcmc.inference.gpu_elimination as gpu_elimination
+import dmcmc.solve as whole
+from dmcmc.config import parse
+from dmcmc.generators import registry as generators
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.arithmetic import Arithmetic
+from dmcmc.inference.backends import Backend
+from dmcmc.inference.bucket_groups import best_threshold
+from dmcmc.inference.device import describe_gpu, gpu_problem, shared_device
+from dmcmc.inference.elimination import eliminate
+from dmcmc.inference.flat import FlatTables, flatten
+from dmcmc.inference.gpu_batch import eliminate_batch
+from dmcmc.inference.gpu_elimination import eliminate_hybrid
+from dmcmc.inference.hybrid import divide_work
+from dmcmc.inference.merging import merge_plans
+from dmcmc.inference.plan import plan_elimination
+from dmcmc.inference.problem import Factor
+from dmcmc.inference.threads import cores
+from dmcmc.samplers import registry
+from dmcmc.samplers.protocol import Settings
+from dmcmc.samplers.rates import NOMINAL
+
+INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**20)
+SIZES = ((9, 24), (10, 16), (10, 24), (10, 32), (11, 24), (12, 20), (12, 24))  # variables and values of an agent
+TINY = ((3, 2), (4, 2), (4, 3), (5, 2))
+GROUP = 10  # agents of a batch
+
+
+def agents_of(size: int, domain: int, count: int) -> list[LocalProblem]:
+    """Return agents with one interface variable each, half of all pairs linked, utilities 1 to 100."""
+    rng = np.random.default_rng(size * domain)
+    pairs = [(i, j) for i in range(size) for j in range(i)]
+    domains, agents = np.full(size * count, domain, dtype=np.int64), []
+    for agent in range(count):
+        at = agent * size
+        chosen = [pairs[k] for k in rng.permutation(len(pairs))[: len(pairs) // 2]]
+        factors = tuple(Factor.of((at + i, at + j), rng.integers(1, 101, (domain, domain))) for i, j in chosen)
+        agents.append(LocalProblem(agent, (at,), tuple(range(at + 1, at + size)), factors, domains))
+    return agents
+
+
+def flat_of(agents: Sequence[LocalProblem]) -> FlatTables:
+    """Return all encoded tables."""
+    factors = [f for local in agents for f in local.factors]
+    return INT32.encode_flat(flatten([f.scope for f in factors], [f.table for f in factors]))
+
+
+def median(work: Callable[[], object], repeats: int = 9) -> float:
+    """Return the median seconds of some repeats, after two that may compile and allocate."""
+    work()
+    work()
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def fit(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[list[float], float]:
+    """Return the factors of each column, none negative, and the largest relative error."""
+    a, y = np.array(rows, dtype=np.float64), np.array(seconds)
+    scale = np.maximum(np.abs(a).max(axis=0), 1e-300)
+    matrix, used = a / scale / y[:, None], list(range(a.shape[1]))
+    while True:
+        found, *_ = np.linalg.lstsq(matrix[:, used], np.ones(y.size), rcond=None)
+        if (found >= 0).all() or len(used) == 1:
+            break
+        used.remove(used[int(found.argmin())])
+    factors = np.zeros(a.shape[1])
+    factors[used] = found
+    error = float(np.abs(matrix @ factors - 1).max())
+    return (factors / scale).tolist(), error
+
+
+def measure_elimination(sizes: Sequence[tuple[int, int]], count: int) -> tuple[list[float], float]:
+    """Fit trip, bucket and cell of an agent, eliminated with others in batches of ``count``."""
+    rows, seconds = [], []
+    for size, domain in sizes:
+        agents = agents_of(size, domain, count)
+        plans, flat = [local.plan for local in agents], flat_of(agents)
+        merged = merge_plans(plans)
+        program = merged.plan.program
+
+        def work(plans=plans, flat=flat, merged=merged, program=program):  # type: ignore[no-untyped-def]
+            threshold, _ = best_threshold(
+                program.variable, program.input_start, program.inputs, program.cells,
+                merged.plan.tables - merged.plan.buckets, backends._BUCKETS, backends._CELL, backends._WAVE,
+            )  # fmt: skip
+            hybrid = divide_work(merged.plan, int(threshold))
+            for done in eliminate_batch(flat, plans, merged, hybrid, INT32):
+                done.remaining()
+
+        taken = median(work) / count
+        large = program.cells[program.cells >= backends._BUCKETS[0]]
+        rows.append([1.0, large.size / count, float(large.sum(dtype=float)) / count])
+        seconds.append(taken)
+        say(f"  {count:3d} agents |L| {size:2d} |D| {domain:2d}: {rows[-1][1]:5.1f} buckets, {rows[-1][2]:9.3g} cells"
+            f" an agent, {1e3 * taken:8.3f} ms an agent")  # fmt: skip
+    return fit(rows, seconds)
+
+
+def measure_waves(lengths: Sequence[int]) -> tuple[float, float]:
+    """Return the seconds of the way there and back, and of a wave: chains of tiny buckets, all on the GPU."""
+    rows, seconds = [], []
+    for length in lengths:
+        domains = np.full(length + 1, 4, dtype=np.int64)
+        scopes = [(i, i + 1) for i in range(length)]
+        flat = flatten(scopes, [np.ones((4, 4), dtype=np.int32) for _ in scopes], INT32.dtype)
+        hybrid = divide_work(plan_elimination(scopes, domains, range(length), [length]), 0)
+        rows.append([1.0, float(length)])
+        seconds.append(median(lambda: eliminate_hybrid(flat, hybrid, INT32).remaining()))  # noqa: B023
+    (trip, wave), _ = fit(rows, seconds)
+    return trip, wave
+
+
+def measure_draws(device: str, size: int, domain: int, samples: Sequence[int]) -> tuple[float, float]:
+    """Return the seconds of an agent's start and of a draw."""
+    agents = agents_of(size, domain, GROUP)
+    rows, seconds = [], []
+    for count in samples:
+        settings = Settings(INT32, runs=10 if device == "cpu" else 100, samples=count, backend=Backend(device, 1))
+        tables: list[Any] = []
+
+        def work(settings=settings, tables=tables):  # type: ignore[no-untyped-def]
+            tables[:] = registry.get("annealing").solve(agents, settings)
+
+        taken = median(work, 3)
+        rows.append([1.0, float(sum(table.updates for table in tables)) / GROUP])
+        seconds.append(taken / GROUP)
+    (start, draw), _ = fit(rows, seconds)
+    return start, draw
+
+
+def open_device() -> None:
+    """Print, as JSON, the seconds until a new process has opened the GPU, eliminated and sampled, kernels loaded."""
+    agents = agents_of(6, 8, 2)
+    plans, flat = [local.plan for local in agents], flat_of(agents)
+    merged = merge_plans(plans)
+    settings = Settings(INT32, runs=10, samples=5, backend=Backend("cuda", 1))
+    steps: list[Callable[[], Any]] = [
+        lambda: (gpu_problem(), shared_device().limit),
+        lambda: eliminate_batch(flat, plans, merged, divide_work(merged.plan, 0), INT32)[0].maximise({0: 0}),
+        lambda: registry.get("annealing").solve(agents, settings),
+    ]
+    for local in agents:
+        eliminate(flat, merged.plan, INT32)  # the CPU's kernels come from a cache
+        registry.get("annealing").solve([local], Settings(INT32, runs=1, samples=1))
+    seconds = []
+    for step in steps:
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    print(json.dumps(seconds))
+
+
+def measure_default(repeats: int, parameters: dict[str, int]) -> None:
+    """Say where the time of a warm, exact ``solve`` goes."""
+    problem = generators.generate("meeting-scheduling", {"agents": 10, "seed": 0, **parameters})
+    wanted = parse({"problem": {"file": "-"}, "local": {"method": "exact"}, "device": "cuda"})
+    spent: dict[str, float] = {}
+
+    def timed(module: Any, name: str, label: str) -> None:
+        inner = getattr(module, name)
+
+        def outer(*args: Any, **kwargs: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return inner(*args, **kwargs)
+            finally:
+                spent[label] = spent.get(label, 0.0) + time.perf_counter() - start
+
+        setattr(module, name, outer)
+
+    for name, label in (("prepare", "prepare"), ("first_work", "local tables"), ("run_cycle", "cycle")):
+        timed(whole, name, label)
+    timed(gpu_elimination, "run_waves", "launches")
+    parts = ("prepare", "local tables", "launches", "cycle", "rest", "all")
+    runs: dict[str, list[float]] = {part: [] for part in parts}
+    result = None
+    for turn in range(repeats + 3):
+        spent.clear()
+        start = time.perf_counter()
+        result = whole.solve(problem, wanted)
+        spent["all"] = time.perf_counter() - start
+        spent["rest"] = spent["all"] - spent["prepare"] - spent["local tables"] - spent["cycle"]
+        for part in parts:
+            if turn >= 3:
+                runs[part].append(spent.get(part, 0.0))
+    assert result is not None
+    say(f"\nsolve, default meeting problem {parameters or ''}, device cuda, warm, {repeats} repeats, ms")
+    say(f"{result.status}: {result.objective}, bound {result.bound}")
+    for part in parts:
+        name = "  of them: launches (host)" if part == "launches" else part
+        low, middle, high = (1e3 * f(runs[part]) for f in (min, statistics.median, max))
+        say(f"{name:27s} least {low:7.2f}   median {middle:7.2f}   most {high:7.2f}")
+
+
+LINES: list[str] = []
+
+
+def say(line: str) -> None:
+    """Print a line and keep it."""
+    print(line, flush=True)
+    LINES.append(line)
+
+
+def row(name: str, now: float, measured: float, note: str = "") -> None:
+    """Say what a constant is and what it should be."""
+    say(f"{name:32s} {now:10.3g} {measured:10.3g}   {note}")
+
+
+def main() -> None:
+    """Measure everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=20, help="of solve")
+    parser.add_argument("--quick", action="store_true", help="tiny agents: to see that it runs")
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--open", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    problem = gpu_problem() if not options.open else None
+    if problem is not None:
+        sys.exit(f"gpu_rates: {problem}")
+    if options.open:
+        open_device()
+        return
+    sizes = TINY if options.quick else SIZES
+    if options.quick:  # even tiny buckets go to the GPU
+        backends._BUCKETS, backends._CELL = np.array([1]), 1.0
+    size, domain, samples = (3, 2, (2, 4)) if options.quick else (10, 24, (50, 200, 800))
+    gpu = "simulated" if config.ENABLE_CUDASIM else describe_gpu()
+    say(f"{gpu}, {cores()} cores; Python {sys.version.split()[0]}, NumPy {np.__version__}")
+    say("python benchmarks/gpu_rates.py\n\neliminations, int32")
+    alone, alone_error = measure_elimination(sizes, 1)
+    batch, batch_error = measure_elimination(sizes, GROUP if not options.quick else 2)
+    trip, wave = measure_waves((2, 4) if options.quick else (5, 20, 80, 200))
+    agent = agents_of(size, domain, 1)[0]
+    flat = flat_of([agent])
+    cell = median(lambda: eliminate(flat, agent.plan, INT32), 3) / max(1, agent.plan.cells)
+    _, draw = measure_draws("cuda", size, domain, samples)
+    start, cpu_draw = measure_draws("cpu", size, domain, samples[:2])
+    command = [sys.executable, __file__, "--open"]
+    opening = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    say("\nseconds                                 now   measured")
+    for i, name in enumerate(("gpu_trip", "gpu_bucket", "gpu_cell")):
+        note = f"in a batch of {GROUP}: {batch[i]:.3g}"
+        row(f"rates.{name}, agent alone", getattr(NOMINAL, name), alone[i], note)
+    say(f"  largest error of the fits: alone {alone_error:.0%}, in a batch {batch_error:.0%}")
+    note = "context {:.2f}, elimination kernels {:.2f}, samplers {:.2f}".format(*opening)
+    row("rates.gpu_open", NOMINAL.gpu_open, sum(opening[:2]), note)
+    row("rates.gpu_update", NOMINAL.gpu_update, draw)
+    row("backends._TRIP", backends._TRIP, trip)
+    row("backends._WAVE", backends._WAVE, wave)
+    row("backends._CELL", backends._CELL, cell, "one core")
+    row("backends._UPDATE", backends._UPDATE, cpu_draw, f"one core; {1e3 * start:.2f} ms to start an agent")
+    row("backends._OPEN", backends._OPEN, sum(opening[:2]))
+    measure_default(options.repeats, {"domain_size": 2, "variables_per_agent": 3} if options.quick else {})
+    if options.output:
+        options.output.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Eliminations done at once on a GPU are those done one after the other on the CPU; runs under Numba's simulator."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from encoded_problems import batches, same_tables
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import dmcmc.inference.backends as backends
+import dmcmc.inference.gpu_batch as gpu_batch
+from dmcmc.inference.backends import Backend
+from dmcmc.inference.device import gpu_problem
+from dmcmc.inference.elimination import eliminate
+from dmcmc.inference.gpu_batch import eliminate_batch
+from dmcmc.inference.hybrid import divide_work
+from dmcmc.inference.merging import merge_plans
+from dmcmc.inference.semirings import LOG_SUM_EXP, MIN_PLUS
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+FEW = settings(max_examples=4, deadline=None, derandomize=True)
+
+
+def one_by_one(plans, flat, arithmetic, **options):
+    start = np.cumsum([0, *(plan.tables - plan.buckets for plan in plans)])
+    return [eliminate(flat.part(a, b), p, arithmetic, **options) for p, a, b in zip(plans, start, start[1:])]  # noqa: B905
+
+
+def all_at_once(plans, flat, arithmetic, threshold, **options):
+    merged = merge_plans(plans)
+    return eliminate_batch(flat, plans, merged, divide_work(merged.plan, threshold), arithmetic, **options)
+
+
+def same_witnesses(left, right):
+    """Whether two eliminations choose the same values for every assignment of what they keep."""
+    domains = left.plan.program.domains
+    kept = sorted({v for t in left.remaining() for v in t.scope})
+    for assignment in product(*(range(domains[v]) for v in kept)):
+        values = np.zeros((2, domains.size), dtype=np.int64)
+        values[:, kept] = assignment
+        left.choose(values[0])
+        right.choose(values[1])
+        if not np.array_equal(*values):
+            return False
+    return True
+
+
+@given(batches(), st.integers(1, 60), st.booleans())
+@FEW
+def test_at_once_or_one_by_one_is_the_same(batch, threshold, many):
+    most = gpu_batch._MOST_VALUES
+    gpu_batch._MOST_VALUES = most if many else 0  # witnesses of all rows at once, or each when it is asked for
+    try:
+        for one, other in zip(one_by_one(*batch), all_at_once(*batch, threshold), strict=True):
+            assert same_tables(one, other)
+            assert same_witnesses(one, other)
+    finally:
+        gpu_batch._MOST_VALUES = most
+
+
+@given(batches(scale=2**40), st.integers(1, 20))
+@FEW
+def test_also_in_64_bits_and_of_minima(batch, threshold):
+    done = all_at_once(*batch, threshold, semiring=MIN_PLUS)
+    for one, other in zip(one_by_one(*batch, semiring=MIN_PLUS), done, strict=True):
+        assert same_tables(one, other)
+        assert same_witnesses(one, other)
+
+
+@given(batches(whole=False), st.integers(1, 20))
+@FEW
+def test_sums_of_exponentials_agree_to_rounding(batch, threshold):
+    done = all_at_once(*batch, threshold, semiring=LOG_SUM_EXP)
+    for one, other in zip(one_by_one(*batch, semiring=LOG_SUM_EXP), done, strict=True):
+        assert same_tables(one, other, 1e-9)
+
+
+@given(batches(), st.sampled_from([None, 3000, 1]))
+@FEW
+def test_the_backend_takes_as_many_at_once_as_fit(batch, limit):
+    plans, flat, arithmetic = batch
+    backend = Backend.of("cuda", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backends, "_BUCKETS", np.array([2]))
+        patch.setattr(backends, "_CELL", 1.0)
+        if limit is not None:
+            patch.setattr(Backend, "_limit", lambda _: limit)
+            patch.setattr(Backend, "eliminate", lambda self, *work: eliminate(*work[:3]))
+        groups = list(backend.eliminate_all(flat, plans, arithmetic))
+    if limit is None and max(int(plan.program.cells.max(initial=0)) for plan in plans) >= 2:
+        assert len(groups) == 1
+    done = [one for group in groups for one in group]
+    for one, other in zip(one_by_one(*batch), done, strict=True):
+        assert same_tables(one, other)
