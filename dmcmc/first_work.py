@@ -68,7 +68,7 @@ def _exact_tables(
     """Return the tables of this rank's exact agents, and what those do instead that were given up.
 
     The quick ones come first. Each has time in proportion to its estimate: one that takes much longer than expected
-    does not take all that the others have.
+    leaves at least half of what is left to the others.
     """
     budget, stop = task.config.budget.time, task.backend.stop
     seconds = {a: task.choices[a].seconds for a in mine if task.methods[a] == "exact"}
@@ -81,8 +81,9 @@ def _exact_tables(
     for agent in sorted(seconds, key=lambda a: (seconds[a], a)):
         start, own = time.perf_counter(), settings
         if budget is not None and not task.surveys[agent].obstacle:
-            left = max(0.0, end - start) * seconds[agent] / total
-            until = min(end, start + max(_LEAST, _AMPLE * left))
+            left = max(0.0, end - start)
+            part = left * seconds[agent] / total
+            until = min(end, start + max(_LEAST, min(_AMPLE * part, max(part, 0.5 * left))))
             own = replace(settings, backend=replace(settings.backend, stop=stop.by(until)))
         else:
             own = replace(settings, backend=replace(settings.backend, stop=NO_STOP))
