@@ -9,26 +9,26 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.cycle import Cycle, Sides, rows_of
+from dmcmc.cycle import Sides, rows_of
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Table
 from dmcmc.inference.bounds import registry as bounds_registry
-from dmcmc.inference.bounds.protocol import BoundState, PruningState
+from dmcmc.inference.bounds.protocol import BoundState, Pruned, PruningState
 from dmcmc.inference.bounds.settle import settle
+from dmcmc.inference.bounds.together import Wish
 from dmcmc.inference.compression import Compression, Rows
 from dmcmc.inference.dpop import UtilMessage
 from dmcmc.mpi.world import World
-from dmcmc.report import gap_at
 from dmcmc.samplers.protocol import Resumable, SampledTable
-from dmcmc.standing import Order
 from dmcmc.task import Task
 
 Number = int | float
 
-_FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
+FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
 _FIRST_PARTS = (0.2, 0.8)  # in which an agent's first bound is made
 _CELLS = 5e8  # table cells that a thread eliminates in a second
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
+SETTLED = 0.2  # of the time for a bound goes to the elimination of what it leaves of rows
 _FOCUS = 4  # rows that are sampled on: one in so many, the most promising ones
 
 
@@ -122,23 +122,31 @@ class AgentWork:
         open_ = self.rows(self.table.lower) < self.rows(self.table.upper)
         return not (open_ if self.dead is None else open_ & ~self.dead).any()
 
-    def start_bound(self, seconds: float | None) -> None:
-        """Bound the table from above, within a time or by a fixed amount of work."""
+    def start_bound(self) -> bool:
+        """Make a bound of the table from above, if there is none and one is wanted; return whether there is one now."""
         name = self.task.choices[self.local.agent].bound
         if self.table.upper is not None or name == "none":
-            return
+            return False
         start = time.perf_counter()
         self.bound = bounds_registry.get(name).start(self.local)
         if hasattr(self.bound, "stop"):
             self.bound.stop = self.task.backend.stop
-        threads = self.task.backend.threads
+        if hasattr(self.bound, "backend"):
+            self.bound.backend = self.task.backend
+        self.take_bound(time.perf_counter() - start)
+        return True
+
+    def first_bound(self, seconds: float | None) -> None:
+        """Tighten the bound for the first time, within a time or by a fixed amount of work."""
+        assert self.bound is not None
+        start, threads = time.perf_counter(), self.task.backend.threads
         if seconds is None:
-            self.bound.improve(sweeps=_FIRST_SWEEPS, threads=threads)
-            self._take_bound()
+            self.bound.improve(sweeps=FIRST_SWEEPS, threads=threads)
+            self.take_bound()
         else:
             for part in _FIRST_PARTS:  # a little is often enough
                 self.bound.improve(seconds=part * seconds, threads=threads)
-                self._take_bound()
+                self.take_bound()
                 if self._close_enough():
                     break
         self.table = replace(self.table, seconds=self.table.seconds + time.perf_counter() - start)
@@ -150,15 +158,8 @@ class AgentWork:
         lower, upper = (float(self.rows(side).max()) for side in (self.table.lower, self.table.upper))
         return upper - lower <= self.task.config.budget.gap * abs(lower)
 
-    def improve(
-        self,
-        rest: NDArray[Any] | None,
-        threshold: Number | None,
-        best: NDArray[np.int64] | None,
-        seconds: float,
-        sampled: float,
-    ) -> bool:
-        """Sample on and bound more tightly where that can change the answer; return whether rows were left out.
+    def improve(self, rest: NDArray[Any] | None, threshold: Number | None, seconds: float, sampled: float) -> None:
+        """Sample on and bound more tightly where that can change the answer.
 
         Parameters
         ----------
@@ -166,39 +167,82 @@ class AgentWork:
             At most what all other agents add to each row.
         threshold
             What the whole has to exceed to be better than the best known; None if anything would be.
-        best
-            That assignment, value indices of all variables.
         sampled
             The part of the time that goes to sampling.
         """
-        start = time.perf_counter()
-        threads, buried = self.task.backend.threads, 0 if self.dead is None else int(self.dead.sum())
-        limits = None if rest is None or threshold is None else self._limits(rest, threshold)
+        limits = self.look(rest, threshold)
+        sampled = 1.0 if _exhausted(self.bound) else 0.0 if _exhausted(self.chains) else sampled
+        self.sample(rest, seconds * sampled)
+        if self.bound is not None and seconds > 0 and sampled < 1:
+            wish, left, pruned = self.wish(limits), seconds * (1 - sampled), None
+            if wish.thresholds is None:
+                self.bound.improve(seconds=left, rows=wish.rows, threads=self.task.backend.threads)
+            else:
+                state = cast(PruningState, self.bound)
+                threads = self.task.backend.threads
+                pruned = state.prune(wish.thresholds, wish.rows, seconds=(1 - SETTLED) * left, threads=threads)
+            self.settle(limits, pruned, SETTLED * left)
+
+    def look(self, rest: NDArray[Any] | None, threshold: Number | None) -> NDArray[np.object_] | None:
+        """Leave out rows that cannot be in anything better; return what each has to exceed, None if not known."""
+        if rest is None or threshold is None:
+            return None
+        limits = self._limits(rest, threshold)
+        self._bury(limits)
+        return limits
+
+    def sample(self, rest: NDArray[Any] | None, seconds: float) -> None:
+        """Sample on, for about some seconds."""
+        if self.chains is not None and seconds > 0:
+            self.chains.improve(self._promising(rest), seconds, self.task.backend.threads)
+            self.table = replace(self.chains.table(), upper=self.table.upper)
+
+    def wish(self, limits: NDArray[np.object_] | None) -> Wish:
+        """Return what is wanted of the bound: for the rows that are left, beyond their limits."""
+        assert self.bound is not None
+        rows = None if self.dead is None else np.flatnonzero(~self.dead)
+        if limits is None or not hasattr(self.bound, "prune"):
+            return Wish(self.bound, rows)
+        # Whole utilities beat a limit from the next whole number on; a limit may be none where others are floats.
+        whole = cast(PruningState, self.bound).whole
+        need = np.array([_beyond(limit) if whole else limit for limit in limits.tolist()], dtype=object)
+        return Wish(self.bound, rows, need)
+
+    def settle(self, limits: NDArray[np.object_] | None, pruned: Pruned | None, seconds: float) -> None:
+        """Eliminate what a tighter bound has left of the rows, for about some seconds; take the bound in."""
+        backend = self.task.backend
+        if pruned is not None:
+            state, cells = cast(PruningState, self.bound), int(seconds * backend.threads * _CELLS)
+            settle(self.local, state, pruned, self.task.arithmetic, cells, backend.threads, backend.stop)
+        self.take_bound()
         if limits is not None:
             self._bury(limits)
-        sampled = 1.0 if _exhausted(self.bound) else 0.0 if _exhausted(self.chains) else sampled
-        if self.chains is not None and seconds * sampled > 0:
-            self.chains.improve(self._promising(rest), seconds * sampled, threads)
-            self.table = replace(self.chains.table(), upper=self.table.upper)
-        if self.bound is not None and seconds > 0 and sampled < 1:
-            self._tighten(limits, seconds * (1 - sampled))
-            if limits is not None:
-                self._bury(limits)
-        if best is not None and self.dead is not None:
-            self._list(best)
-        self.last = time.perf_counter() - start
-        self.table = replace(self.table, seconds=self.table.seconds + self.last)
-        return self.dead is not None and int(self.dead.sum()) > buried
 
-    def _list(self, best: NDArray[np.int64]) -> None:
-        """Let the combination work with the rows that are left, and the best solution's, if they are much fewer."""
-        assert self.dead is not None
+    def finish(self, best: NDArray[np.int64] | None, seconds: float) -> None:
+        """Let the combination work with the rows that are left, and the best solution's, if they are much fewer.
+
+        Parameters
+        ----------
+        best
+            The best assignment known, value indices of all variables.
+        seconds
+            That this improvement took.
+        """
+        self.last = seconds
+        self.table = replace(self.table, seconds=self.table.seconds + seconds)
+        if best is None or self.dead is None:
+            return
         keep = ~self.dead
         own = [int(best[v]) for v in self.local.interface]
         if own:
             keep[int(np.ravel_multi_index(own, self.local.interface_shape))] = True
             if 2 * int(keep.sum()) <= keep.size:
                 self.listing = np.flatnonzero(keep)
+
+    @property
+    def buried(self) -> int:
+        """How many rows have been left out."""
+        return 0 if self.dead is None else int(self.dead.sum())
 
     def _limits(self, rest: NDArray[Any], threshold: Number) -> NDArray[np.object_]:
         """Return what each row of this agent has to exceed, as Python numbers; inf where the rest is impossible."""
@@ -227,25 +271,11 @@ class AgentWork:
         best = rows[np.argsort(-promise[rows], kind="stable")]
         return np.sort(best[: max(_FOCUS, -(-rows.size // _FOCUS))])
 
-    def _tighten(self, limits: NDArray[np.object_] | None, seconds: float) -> None:
+    def take_bound(self, seconds: float = 0.0) -> None:
+        """Put the bound into the table, and the seconds that it took."""
         assert self.bound is not None
-        threads = self.task.backend.threads
-        rows = None if self.dead is None else np.flatnonzero(~self.dead)
-        if limits is None or not hasattr(self.bound, "prune"):
-            self.bound.improve(seconds=seconds, rows=rows, threads=threads)
-        else:
-            state = cast(PruningState, self.bound)
-            # Whole utilities beat a limit from the next whole number on; a limit may be none where others are floats.
-            need = np.array([_beyond(limit) if state.whole else limit for limit in limits.tolist()], dtype=object)
-            pruned = state.prune(need, rows=rows, seconds=0.8 * seconds, threads=threads)
-            cells = int(0.2 * seconds * threads * _CELLS)
-            settle(self.local, state, pruned, self.task.arithmetic, cells, threads, self.task.backend.stop)
-        self._take_bound()
-
-    def _take_bound(self) -> None:
-        """Put the bound into the table."""
-        assert self.bound is not None
-        self.table = replace(self.table, upper=self.bound.tables(self.task.arithmetic))
+        upper = self.bound.tables(self.task.arithmetic)
+        self.table = replace(self.table, upper=upper, seconds=self.table.seconds + seconds)
 
 
 def _exhausted(part: Resumable | BoundState | None) -> bool:
@@ -278,61 +308,3 @@ def gather_sides(task: Task, world: World, lists: Mapping[int, Rows], listings: 
     upper = Compression(problem.domains, problem.owner, interfaces, both)
     lower = Compression(problem.domains, problem.owner, interfaces, below | both) if below else upper
     return Sides(lower, upper)
-
-
-def improve_all(
-    task: Task,
-    world: World,
-    works: Mapping[int, AgentWork],
-    cycle: Cycle,
-    sides: Sides,
-    rests: Mapping[int, UtilMessage],
-    order: Order,
-) -> tuple[Sides, bool]:
-    """Give this rank's agents their parts of some seconds: by what each contributes to the gap, one after the other.
-
-    Returns
-    -------
-    sides : Sides
-        For the next cycle.
-    pruned : bool
-        Whether rows of this rank's agents were left out.
-    """
-    root, share = roots_of(task), dict[int, float]()
-    for agent, work in works.items():
-        gap = gap_at(work.exported(), cycle.chosen[agent], task.arithmetic)
-        share[agent] = 0.0 if not work.may_improve else (1.0 if gap is None else max(0.0, gap))
-        work.last = 0.0
-    if not any(share.values()):
-        share = {agent: float(work.may_improve) for agent, work in works.items()}
-    total, start, pruned = sum(share.values()), time.perf_counter(), False
-    for agent, work in works.items():
-        left = max(0.0, start + order.seconds - time.perf_counter())
-        part = left * share[agent] / total if total > 0 and not task.backend.stop.asked else 0.0
-        total -= share[agent]
-        rest = _rest(task, work, rests[agent], sides) if agent in rests and work.enumerated else None
-        pruned |= work.improve(rest, order.thresholds.get(root[agent]), order.best, part, order.sampled)
-    lists = {a: sides.lower.rows[a] for a in works if a in sides.lower.rows and a not in sides.upper.rows}
-    listings = {a: work.rows_listed() for a, work in works.items() if work.listing is not None}
-    return gather_sides(task, world, lists, listings), pruned
-
-
-def _rest(task: Task, work: AgentWork, tables: UtilMessage, sides: Sides) -> NDArray[Any]:
-    """Return what the others add at most to each of an agent's rows; −∞ for rows that are not listed any more."""
-    agent = work.local.agent
-    if agent not in sides.upper.rows:
-        return work.rows(tables)
-    listed = rows_of(task, (sides.upper.variable(agent),), sides.upper.sizes, tables)
-    full = np.full(work.local.rows, task.arithmetic.lowest, dtype=listed.dtype)
-    at = np.ravel_multi_index(tuple(sides.upper.rows[agent].T), work.local.interface_shape)
-    full[at] = listed
-    return full
-
-
-def roots_of(task: Task) -> dict[int, int]:
-    """Return the root of each agent's component."""
-    root: dict[int, int] = {}
-    for agent in reversed(task.tree.bottom_up):
-        parent = task.tree.parent[agent]
-        root[agent] = agent if parent < 0 else root[parent]
-    return root

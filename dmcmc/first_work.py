@@ -3,17 +3,20 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 
-from dmcmc.agent_work import AgentWork, gather_sides
+from dmcmc.agent_work import FIRST_SWEEPS, AgentWork, gather_sides
 from dmcmc.cycle import Sides
 from dmcmc.inference.arithmetic import Table
+from dmcmc.inference.bounds.protocol import BoundState
+from dmcmc.inference.bounds.together import Wish, improve_on_gpu
 from dmcmc.inference.errors import OutOfTime
 from dmcmc.inference.stop import NO_STOP
 from dmcmc.mpi.world import World
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto import FIRST_SHARE, SAMPLER, Choice, sampled_choice
+from dmcmc.samplers.auto import FIRST_SHARE, SAMPLER, Choice, bound_seconds, sampled_choice
 from dmcmc.samplers.launch import ChainSolver
 from dmcmc.samplers.protocol import Resumable, SampledTable, Settings
 from dmcmc.samplers.row_choice import choose_rows
@@ -108,16 +111,42 @@ def _with_choices(task: Task, world: World, mine: Mapping[int, Choice]) -> Task:
 
 def _first_bounds(task: Task, works: Sequence[AgentWork]) -> None:
     """Bound tables from above; where there is no time, by the sum of what each factor can be worth."""
-    budget, stop = task.config.budget.time, task.backend.stop.later(_GRACE)
+    timed, stop = task.config.budget.time is not None, task.backend.stop.later(_GRACE)
+    started: list[AgentWork] = []
     for work in works:
-        choice, left = task.choices[work.local.agent], None
-        if budget is not None:
-            if stop.over and choice.bound != "none":
-                work.table = replace(work.table, upper=(_constant(task, work),))
-                continue
-            left = FIRST_SHARE * max(0.0, stop.until - time.perf_counter()) / len(works)
-            left = min(left, max(_FIRST_LEAST, choice.first_bound))
-        work.start_bound(left)
+        if timed and stop.over and task.choices[work.local.agent].bound != "none":
+            work.table = replace(work.table, upper=(_constant(task, work),))
+        elif work.start_bound():
+            started.append(work)
+    if started and not _first_on_gpu(task, started):
+        for work in started:
+            work.first_bound(_first_seconds(task, work, len(started)) if timed else None)
+
+
+def _first_seconds(task: Task, work: AgentWork, works: int) -> float:
+    """Return what an agent's first bound may take."""
+    left = FIRST_SHARE * max(0.0, task.backend.stop.until - time.perf_counter()) / works
+    return min(left, max(_FIRST_LEAST, task.choices[work.local.agent].first_bound))
+
+
+def _first_on_gpu(task: Task, works: Sequence[AgentWork]) -> bool:
+    """Tighten all agents' bounds at once on the GPU, if that is quicker."""
+    timed, core = task.config.budget.time is not None, replace(task.limits, gpu=False, threads=1)
+    seconds = sum(
+        bound_seconds(task.surveys[a], core, task.rates, FIRST_SWEEPS, task.choices[a].bound)
+        for a in (work.local.agent for work in works)
+    )
+    if not task.backend.bounds_on_gpu(seconds):
+        return False
+    start = time.perf_counter()
+    wishes = [Wish(cast(BoundState, work.bound)) for work in works]
+    most = sum(_first_seconds(task, work, len(works)) for work in works) if timed else None
+    if improve_on_gpu(wishes, task.backend, most, None if timed else FIRST_SWEEPS) is None:
+        return False
+    each = (time.perf_counter() - start) / len(works)
+    for work in works:
+        work.take_bound(each)
+    return True
 
 
 def _constant(task: Task, work: AgentWork) -> Table:

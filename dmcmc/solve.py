@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.agent_work import AgentWork, improve_all
+from dmcmc.agent_work import AgentWork
 from dmcmc.config import Config
 from dmcmc.cycle import Cycle, run_cycle, run_outside
 from dmcmc.first_work import first_work
+from dmcmc.improving import improve_all
 from dmcmc.inference.device import opened
 from dmcmc.inference.dpop import UtilMessage
 from dmcmc.inference.errors import OutOfTime, ResourceError

@@ -7,6 +7,7 @@ from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
 from dmcmc.inference.elimination import Elimination, eliminate, flat_tables
 from dmcmc.inference.flat import FlatTables
+from dmcmc.inference.moment_matching import Matched, eliminate_matched
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.stop import NO_STOP, Stop
@@ -86,6 +87,34 @@ class Backend:
                 raise
         return eliminate(flat, plan, arithmetic, self.threads, semiring, self.stop)
 
+    def eliminate_matched(
+        self,
+        tables: Sequence[Table] | FlatTables,
+        plan: Plan,
+        arithmetic: Arithmetic,
+        room: int | float | None = None,
+    ) -> Matched:
+        """Carry out a mini-bucket plan with moment matching; integers are the same, to the bit, wherever it runs.
+
+        As :func:`dmcmc.inference.moment_matching.eliminate_matched`. What does not fit the device is left to the CPU.
+        """
+        if self._worth_a_gpu(plan):
+            from dmcmc.inference.hybrid import divide_work
+            from dmcmc.inference.matched_cuda import eliminate_matched_hybrid
+
+            flat = flat_tables(tables, arithmetic)
+            hybrid, limit = divide_work(plan, _BUCKET), shared_device().limit // self.sharers
+            cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
+            worth = 2 * float(cells.sum(dtype=float)) * _CELL > _TRIP + _LAUNCH * cells.size
+            try:
+                if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
+                    return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                shared_device().release()
+        return eliminate_matched(tables, plan, arithmetic, self.threads, room, self.stop)
+
     def samples_on_gpu(self, updates: int) -> bool:
         """Return whether so many draws would take the CPU longer than the way to the GPU and back."""
         if self.device == "cpu":
@@ -94,6 +123,14 @@ class Backend:
         if self.device == "auto" and not opened():
             return seconds > _OPEN and gpu_problem() is None
         return seconds > _TRIP
+
+    def bounds_on_gpu(self, seconds: float) -> bool:
+        """Return whether bounds that take one core so many seconds are worth the way to the GPU and back."""
+        if self.device == "cpu":
+            return False
+        if self.device == "auto" and not opened():
+            return seconds > 2 * _OPEN * self.threads and gpu_problem() is None
+        return seconds > 10 * _TRIP
 
     def _worth_a_gpu(self, plan: Plan) -> bool:
         """Return whether the large buckets would take the CPU longer than the way to the GPU and back."""

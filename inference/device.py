@@ -166,15 +166,18 @@ class Device:
 
     def allow_shared(self, kernel: Any, arguments: tuple[Any, ...], size: int) -> None:
         """Let a kernel's blocks have more dynamic shared memory than the 48 KiB that need no asking."""
-        if size <= self._allowed.get(kernel, 48 << 10) or self._simulated:
+        if size <= 48 << 10 or self._simulated:
+            return
+        types = tuple(kernel.typeof_pyval(a) for a in arguments)
+        if size <= self._allowed.get((kernel, types), 0):
             return
         from cuda.bindings import driver as bindings
         from numba.cuda.cudadrv.driver import driver
 
-        function = kernel.compile(tuple(kernel.typeof_pyval(a) for a in arguments))._codelibrary.get_cufunc()
+        function = kernel.compile(types)._codelibrary.get_cufunc()
         attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         driver.cuKernelSetAttribute(attribute, size, function.handle, self._cuda.get_current_device().id)
-        self._allowed[kernel] = size
+        self._allowed[kernel, types] = size
 
     def synchronize(self) -> None:
         """Wait for everything."""

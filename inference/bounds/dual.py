@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,9 @@ from dmcmc.inference.bounds.protocol import Pruned, Rows
 from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD, encode_bound
 from dmcmc.inference.stop import NO_STOP, Stop
 from dmcmc.inference.threads import run_watched
+
+if TYPE_CHECKING:
+    from dmcmc.inference.bounds.dual_cuda import DeviceDuals
 
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
 SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
@@ -38,12 +41,16 @@ class DualState:
     Attributes
     ----------
     layout : Layout
-    shares : Shares
-        The reparametrisation with the interface free.
     bounds : (rows,) int64
         The best bound of each row in the layout's scale; empty where there are more than :data:`MOST_ROWS`.
     done : int
         Sweeps made with the interface free.
+    fits : bool
+        Whether all entries are within the limits, so that more can be made.
+    enumerated : bool
+        Whether there is a bound for each row.
+    on_device : (DeviceDuals, int) or None
+        Where the shares are as well, for the GPU to go on with, and this state's place there.
     stop : Stop
         When to leave things as they are.
     exhausted : bool
@@ -54,11 +61,13 @@ class DualState:
         self.local = local
         self.stop: Stop = NO_STOP
         self.layout: Layout = lay_out(local, triangles)
-        self.shares = self.layout.shares
+        self._shares = self.layout.shares
+        self._fetch: Callable[[], Shares] | None = None
+        self.on_device: tuple[DeviceDuals, int] | None = None
         self.done = 0
-        self._room = True
+        self.fits = True
         self._pace = 0.0  # seconds of a sweep with the interface free
-        width = self.shares.unary.shape[1]
+        width = self.width
         self._scratch = np.zeros((3, width, width), dtype=np.int32)
         self.enumerated = local.rows <= MOST_ROWS
         self._shape = np.array(local.interface_shape, dtype=np.int64)
@@ -67,7 +76,27 @@ class DualState:
         self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
         self.exhausted = not self.layout.n_hidden  # rows are sums of entries then
         if self.exhausted:
-            self._run(self._rows(None), 0, None, 1)
+            self._run(self.rows(None), 0, None, 1)
+
+    @property
+    def shares(self) -> Shares:
+        """The reparametrisation with the interface free."""
+        if self._fetch is not None:
+            self._shares, self._fetch = self._fetch(), None
+        return self._shares
+
+    def moved(self, done: int, fits: bool, fetch: Callable[[], Shares]) -> None:
+        """Take note that a device has ascended to ``done`` sweeps: ``fetch`` brings the shares when somebody asks."""
+        self.done, self.fits, self._fetch = done, fits, fetch
+
+    def leave_device(self) -> None:
+        """Bring the shares back; what a device has of them is out of date from now on."""
+        self._shares, self._fetch, self.on_device = self.shares, None, None
+
+    @property
+    def width(self) -> int:
+        """Columns of a table: the largest padded domain."""
+        return int(self.layout.shares.unary.shape[1])
 
     @property
     def whole(self) -> bool:
@@ -78,7 +107,7 @@ class DualState:
         self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
     ) -> None:
         """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
-        self._work(self._rows(rows), seconds, sweeps, None, threads)
+        self._work(self.rows(rows), seconds, sweeps, None, threads)
 
     def prune(
         self,
@@ -89,15 +118,26 @@ class DualState:
         threads: int = 1,
     ) -> Pruned:
         """Remove values with which a row cannot reach its threshold."""
-        chosen = self._rows(rows)
-        scale = self.layout.scale
-        limits = np.array([scale.encode(thresholds[r]) for r in chosen.tolist()], dtype=np.int64)
-        below = self.bounds[chosen] < limits
-        chosen, limits = chosen[~below], limits[~below]
+        chosen, limits = self.reaching(thresholds, rows)
         live = self._work(chosen, seconds, sweeps, limits, threads)
         if self.stop.over:  # rows that were not looked at have nothing in ``live``
             none = np.zeros(0, dtype=np.int64)
             return Pruned(none, np.asarray(thresholds)[none], np.zeros((0, *live.shape[1:]), dtype=np.bool_))
+        return self.pruned(chosen, limits, thresholds, live)
+
+    def reaching(
+        self, thresholds: NDArray[Any], rows: Rows | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows whose bounds reach their thresholds, and those in the layout's scale."""
+        chosen, scale = self.rows(rows), self.layout.scale
+        limits = np.array([scale.encode(thresholds[r]) for r in chosen.tolist()], dtype=np.int64)
+        left = self.bounds[chosen] >= limits
+        return chosen[left], limits[left]
+
+    def pruned(
+        self, chosen: NDArray[np.int64], limits: NDArray[np.int64], thresholds: NDArray[Any], live: NDArray[np.bool_]
+    ) -> Pruned:
+        """Return what is left of rows whose bounds have been lowered; ``live`` (k, hidden, W) are their values."""
         left = self.bounds[chosen] >= limits
         return Pruned(chosen[left], np.asarray(thresholds)[chosen[left]], live[left])
 
@@ -112,7 +152,8 @@ class DualState:
             return (Table(self.local.interface, self._encode(self.bounds, arithmetic).reshape(tuple(self._shape))),)
         return encode_parts(self.parts(), self.layout.scale, self.local, arithmetic)
 
-    def _rows(self, wanted: Rows | None) -> NDArray[np.int64]:
+    def rows(self, wanted: Rows | None) -> NDArray[np.int64]:
+        """Return wanted rows as an array: all that are enumerated if None."""
         return np.arange(self.bounds.size) if wanted is None else np.asarray(wanted, dtype=np.int64)
 
     def _work(
@@ -131,14 +172,14 @@ class DualState:
         start = time.perf_counter()
         share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
         batch, made = 1, self.done
-        while self._room and not self.stop.over:
+        while self.fits and not self.stop.over:
             limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
             if time.perf_counter() + batch * self._pace > start + limit * seconds:
                 break
             self._shift(batch)
             batch = min(2 * batch, 16)
         pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self._pace
-        live = [np.zeros((0, self.layout.n_hidden, self.shares.unary.shape[1]), dtype=np.bool_)]
+        live = [np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)]
         done, swept, begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
             if self.stop.over:
@@ -154,17 +195,18 @@ class DualState:
 
     def _shift(self, sweeps: int) -> None:
         """Ascend with the interface free."""
-        if not self._room or sweeps <= 0:
+        if not self.fits or sweeps <= 0:
             return
+        self.leave_device()
         end = self.done + sweeps
-        while self._room and self.done < end and not (self.done and self.stop.over):
+        while self.fits and self.done < end and not (self.done and self.stop.over):
             start, many = time.perf_counter(), end - self.done
             if self.stop is not NO_STOP:
                 many = min(many, max(1, int(_BATCH / self._pace))) if self._pace else 1
             last = rows.ascend(
                 self.layout.whole, self.shares, self.done, self.done + many, self._scratch, np.zeros(1, dtype=np.uint8)
             )
-            self._room = last == self.done + many
+            self.fits = last == self.done + many
             self.done = last
             if many < last:  # not in the first call, which may compile
                 self._pace = (time.perf_counter() - start) / many
@@ -173,7 +215,7 @@ class DualState:
         self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None, threads: int
     ) -> NDArray[np.bool_]:
         """Lower the bounds of some rows; return which values are left if there are limits to reach."""
-        layout, width = self.layout, self.shares.unary.shape[1]
+        layout, width = self.layout, self.width
         live = np.zeros((chosen.size, layout.n_hidden, width) if limits is not None else (0, 0, 0), dtype=np.bool_)
         thresholds = np.full(chosen.size, NEVER, dtype=np.int64) if limits is None else limits
         pieces = max(1, min(threads, chosen.size))
@@ -202,7 +244,7 @@ class DualState:
 
     def _part(self) -> Shares:
         """Return room for the shares of the hidden graph."""
-        hidden, width = self.layout.hidden, self.shares.unary.shape[1]
+        hidden, width = self.layout.hidden, self.width
         return Shares(
             np.empty((hidden.domains.size, width), dtype=np.int32),
             np.empty((hidden.pairs.shape[0], width, width), dtype=np.int32),

@@ -8,8 +8,8 @@ from dmcmc.inference.bounds.quantise import NEVER
 from dmcmc.inference.bounds.star_kernels import star_pass
 from dmcmc.inference.bounds.triangle_kernels import recentre, triangle_pass
 
-_RECENTRE_EVERY = 16  # sweeps
-_PRUNE_EVERY = 4  # sweeps between removals of values
+RECENTRE_EVERY = 16  # sweeps
+PRUNE_EVERY = 4  # sweeps between removals of values
 
 
 @njit(cache=True, nogil=True)
@@ -31,7 +31,7 @@ def ascend(graph, shares, first, last, scratch, halt):
     for step in range(first, last):
         if halt[0] != 0 or not sweep(graph, shares, step % 2 == 0, scratch):
             return step
-        if step % _RECENTRE_EVERY == _RECENTRE_EVERY - 1:
+        if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(graph, shares)
     return last
 
@@ -157,6 +157,9 @@ def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, threshold
             number //= shape[k]
         constant, fits = fix(whole, shares, hidden, part, slices, digits)
         if not fits:
+            for v in range(live.shape[1]):  # nothing is known of the row
+                for i in range(live.shape[2]):
+                    live[r, v, i] = shares.unary[v, i] >= THRESHOLD
             continue
         if constant == NEVER:
             bounds[rows[r]] = NEVER
@@ -172,7 +175,7 @@ def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, threshold
             if done >= sweeps or not fits:
                 found = bound(hidden, part)
                 break
-            until = min(sweeps, done + _PRUNE_EVERY) if prune else sweeps
+            until = min(sweeps, done + PRUNE_EVERY) if prune else sweeps
             fits = ascend(hidden, part, done, until, scratch, halt) == until
             done = until
         if found != NEVER:

@@ -1,0 +1,119 @@
+"""Dual ascent on the GPU lowers every bound to what the CPU lowers it to; runs under Numba's simulator."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from problem_strategies import random_table
+
+from dmcmc import Factor
+from dmcmc.inference.agents import LocalProblem
+from dmcmc.inference.backends import Backend
+from dmcmc.inference.bounds import dual
+from dmcmc.inference.bounds.dual_cuda import DeviceDuals, takes
+from dmcmc.inference.bounds.quantise import NEVER
+from dmcmc.inference.bounds.together import Wish, improve_on_gpu
+from dmcmc.inference.bounds.words import triangle_levels
+from dmcmc.inference.device import gpu_problem
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+SCOPES = [(0, 1), (2, 0), (1, 2), (2, 3), (1, 3), (3, 4), (4,), (0, 4), (1, 4), (0,)]
+
+
+def agent(seed, hard=0.15, scopes=SCOPES, interface=(4,), largest=5, scale=99):
+    """An agent of five variables with a few domain sizes."""
+    rng = np.random.default_rng(seed)
+    domains = rng.integers(2, largest, 5)
+    domains[0] = largest - 1  # tables are as wide in all agents
+    factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), scale, hard)) for s in scopes]
+    hidden = tuple(v for v in range(5) if v not in interface)
+    return LocalProblem(0, interface, hidden, tuple(factors), domains.astype(np.int64))
+
+
+def test_a_triangle_comes_after_all_earlier_ones_with_a_pair_of_it():
+    rng = np.random.default_rng(1)
+    triangles = np.array([rng.choice(12, 3, replace=False) for _ in range(40)])
+    levels = triangle_levels(triangles)
+    for t, own in enumerate(triangles):
+        before = [levels[s] for s in range(t) if set(own) & set(triangles[s])]
+        assert levels[t] == (max(before) + 1 if before else 0)
+
+
+def lower(states, rows, found):
+    """Take bounds in, where they are lower."""
+    for state, own, (bounds, _) in zip(states, rows, found, strict=True):
+        state.bounds[own] = np.minimum(state.bounds[own], bounds)
+
+
+@pytest.mark.parametrize(
+    "seed, options",
+    [
+        (0, {"shifts": 17}),  # recentred once
+        (1, {"hard": 0.6}),
+        (2, {"interface": (3, 4)}),
+        (3, {"scopes": [*SCOPES, (0, 2, 4), (1, 2, 3)]}),
+        (4, {"scopes": [*SCOPES, (0, 3, 4), (3, 4), (4, 3, 1, 0)], "interface": (3, 4), "hard": 0.3}),
+    ],
+)
+def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
+    shifts, options = options.get("shifts", 2), {k: x for k, x in options.items() if k != "shifts"}
+    problems = [agent(seed, **options), agent(100 + seed, **options)]
+    here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
+    assert all(takes(state) for state in there)
+    batch = DeviceDuals(there)
+    for state in here:
+        state.improve(sweeps=0, rows=())
+        state._shift(shifts)
+    ones = [state.done for state in there]
+    for k, last in enumerate(batch.shift([0, 1], ones, [one + shifts for one in ones])):
+        there[k].moved(last, True, partial(batch.shares, k))
+    rows = [np.arange(state.bounds.size)[::2] for state in there]
+    for state, chosen in zip(here, rows, strict=True):
+        state._run(chosen, 1, None, 1)
+    lower(there, rows, batch.run([0, 1], rows, 1, [None, None]))
+    for state, other in zip(here, there, strict=True):
+        assert state.done == other.done
+        assert (state.bounds == other.bounds).all()
+        for mine, theirs in zip(state.shares, other.shares, strict=True):
+            assert (mine == theirs).all()
+    limits = [np.full(own.size, np.median(s.bounds[own]).astype(np.int64)) for s, own in zip(here, rows, strict=True)]
+    expected = [state._run(chosen, 5, limit, 1) for state, chosen, limit in zip(here, rows, limits, strict=True)]
+    found = batch.run([0, 1], rows, 5, limits)
+    lower(there, rows, found)
+    for k, (state, other) in enumerate(zip(here, there, strict=True)):
+        assert (state.bounds == other.bounds).all()
+        open_ = state.bounds[rows[k]] >= limits[k]  # what is left of rows that do not reach theirs is of no use
+        assert (expected[k][open_] == found[k][1][open_]).all()
+
+
+def test_agents_of_all_widths_are_improved_at_once():
+    """Also with thresholds, and with a second call that goes on where the first has ended."""
+    problems = [agent(20), agent(21, largest=10, scopes=SCOPES[:6])]
+    here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
+    backend = Backend("cuda")
+    assert improve_on_gpu([Wish(state) for state in there], backend, sweeps=1) == [None] * 2
+    for state in here:
+        state.improve(sweeps=1)
+    thresholds = [np.full(s.bounds.size, s.layout.scale.decode(int(np.median(s.bounds)))) for s in here]
+    left = improve_on_gpu([Wish(s, None, t) for s, t in zip(there, thresholds, strict=True)], backend, sweeps=2)
+    for state, other, limits, found in zip(here, there, thresholds, left, strict=True):
+        expected = state.prune(limits, sweeps=2)
+        assert (state.bounds == other.bounds).all()
+        assert (expected.rows == found.rows).all()
+        assert (expected.live == found.live).all()
+        for mine, theirs in zip(state.shares, other.shares, strict=True):
+            assert (mine == theirs).all()
+    here[0].improve(sweeps=3)
+    there[0].improve(sweeps=3)  # on the CPU, from where the GPU has brought it
+    assert (here[0].bounds == there[0].bounds).all()
+
+
+def test_a_forbidden_row_is_never_possible():
+    local = agent(7, hard=0.0)
+    wall = np.zeros(int(local.domains[4]))
+    wall[1] = -np.inf
+    local = LocalProblem(0, (4,), local.hidden, (*local.factors, Factor.of((4,), wall)), local.domains)
+    state = dual.TRIANGLES.start(local)
+    ((found, _),) = DeviceDuals([state]).run([0], [np.arange(state.bounds.size)], 1, [None])
+    assert (found == NEVER).tolist() == [x == 1 for x in range(wall.size)]
