@@ -14,7 +14,7 @@ from dmcmc.inference.backends import Backend
 from dmcmc.inference.compression import Compression
 from dmcmc.inference.dpop import UtilMessage, UtilStep, outside_steps, util_step
 from dmcmc.inference.errors import OutOfTime, ResourceError
-from dmcmc.inference.relaxation import Relaxation
+from dmcmc.inference.relaxation import EXACT, Relaxation
 from dmcmc.inference.stop import NO_STOP, Stop
 from dmcmc.mpi.phases import NO_STEPS, Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
 from dmcmc.samplers.protocol import SampledTable
@@ -23,6 +23,8 @@ from dmcmc.task import Task
 Number = int | float
 
 _FEW = 4  # more agents than these have a share of the memory each
+_SHARE, _CELLS = 0.1, 3e8  # of the time budget: an agent's UTIL step; cells that a thread joins in a second
+_SLOWER = 8  # times longer a byte of mini-buckets takes than one of exact tables: they are copied, and looked at
 _OUTSIDE = Relaxation("auto", None, "scope", False)
 
 
@@ -121,13 +123,25 @@ def _util_work(
     task: Task, tables: Mapping[int, SampledTable], sides: Sides, backend: Backend
 ) -> Callable[[int, list[Utils]], Steps]:
     """Return the UTIL steps of an agent as a function of its children's messages."""
-    relaxation = relaxation_of(task.config.combine)
+    attempts = _attempts(task)
 
     @cache
     def rooms() -> list[Number]:
         return shift_rooms(task.division, task.tree, task.arithmetic)
 
     def step(agent: int, side: Compression, own: UtilMessage, children: list[UtilMessage]) -> UtilStep:
+        for how, memory in attempts[:-1]:
+            try:
+                return limited(agent, side, own, children, how, memory)
+            except OutOfTime:
+                raise
+            except ResourceError:
+                continue
+        return limited(agent, side, own, children, *attempts[-1])
+
+    def limited(
+        agent: int, side: Compression, own: UtilMessage, children: list[UtilMessage], how: Relaxation, memory: int
+    ) -> UtilStep:
         return util_step(
             [*own, *crossing_of(task, agent, side)],
             children,
@@ -136,9 +150,9 @@ def _util_work(
             side.sizes,
             task.arithmetic,
             backend=backend,
-            memory=_allowance(task),
+            memory=memory,
             name=task.problem.agents[agent],
-            relaxation=relaxation,
+            relaxation=how,
             room=lambda: rooms()[agent],
         )
 
@@ -160,6 +174,29 @@ def _allowance(task: Task) -> int:
     memory = task.config.budget.memory
     many = task.problem.n_agents > _FEW and task.config.combine.method != "exact"
     return max(1, memory // task.problem.n_agents) if many else memory
+
+
+def _attempts(task: Task) -> list[tuple[Relaxation, int]]:
+    """Return how an agent's UTIL step may be done, and in how many bytes of tables; the first that fits is taken.
+
+    With a time budget, exact tables and mini-buckets have to fit the time too: else mini-buckets would become as large
+    as the memory, however short the time. The last attempt is what fits the memory. The same in all cycles.
+    """
+    relaxation, memory = relaxation_of(task.config.combine), _allowance(task)
+    seconds, last = task.config.budget.time, (relaxation, memory)
+    if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
+        return [last]
+    values = float(task.problem.domains.mean()) if task.problem.n_variables else 1.0
+    entries = _SHARE * seconds * task.backend.threads * _CELLS / values
+    quick = int(entries) * task.arithmetic.dtype.itemsize
+    if quick >= memory:
+        return [last]
+    sizes, size = [], quick // _SLOWER  # larger ones only where what is joined takes more already
+    while size < memory:
+        sizes.append(size)
+        size = 4 * max(1, size)
+    split = [*((relaxation, size) for size in sizes), last]
+    return split if relaxation.method == "mini-bucket" else [(EXACT, quick), *split]
 
 
 def crossing_of(task: Task, agent: int, side: Compression) -> list[Table]:

@@ -71,8 +71,8 @@ def _exact_tables(
     """Return the tables of this rank's exact agents, and what those do instead that were given up.
 
     The quick ones come first. Each has time in proportion to its estimate: one that takes much longer than expected
-    does not take all that the others have. Without a time budget, and where a GPU takes them together, there are no
-    turns.
+    leaves at least half of what is left to the others. Without a time budget, and where a GPU takes them together,
+    there are no turns.
     """
     budget, stop = task.config.budget.time, task.backend.stop
     seconds = {a: task.choices[a].seconds for a in mine if task.methods[a] == "exact"}
@@ -87,8 +87,9 @@ def _exact_tables(
     for group in [agents] if together and agents else [[a] for a in agents]:
         start, own, expected = time.perf_counter(), settings, sum(seconds[a] for a in group)
         if budget is not None and not any(task.surveys[a].obstacle for a in group):
-            left = max(0.0, end - start) * expected / total
-            until = min(end, start + max(_LEAST, _AMPLE * left))
+            left = max(0.0, end - start)
+            part = left * expected / total
+            until = min(end, start + max(_LEAST, min(_AMPLE * part, max(part, 0.5 * left))))
             own = replace(settings, backend=replace(settings.backend, stop=stop.by(until)))
         else:
             own = replace(settings, backend=replace(settings.backend, stop=NO_STOP))

@@ -69,6 +69,20 @@ class Shape(NamedTuple):
     exchange: bool = False
 
 
+# Not inside the kernel's builder: what is there becomes a part of the compiled kernel's name on disk, and the CPU's
+# function that this one calls has another name in every process.
+@cuda.jit(device=True, inline="always")
+def hard_gap(score, top, worth, shift, penalty):
+    """Return a score less the best one, as float32; violations at their present price."""
+    return eased_score(score, np.int32(np.int32(1) << np.int32(shift - 1)), shift, penalty) - worth
+
+
+@cuda.jit(device=True, inline="always")
+def plain_gap(score, top, worth, shift, penalty):
+    """Return a score less the best one, as float32."""
+    return np.float32(np.int32(score - top))
+
+
 @lru_cache
 def gibbs_kernel(shape: Shape, registers: int) -> Any:
     """Return the kernel for a shape, compiled when it is first launched."""
@@ -77,7 +91,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
     value_type = types.uint8 if small else types.uint16
     once = most == words  # all scores of a variable stay in registers
     held = 1 if once else most
-    on_chip = stage != GLOBAL
+    on_chip, gap_of = stage != GLOBAL, hard_gap if hard else plain_gap
 
     @cuda.jit(device=True, inline="always")
     def score_in(word, j):
@@ -86,13 +100,6 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
             return np.int32((word >> WORD(16 * j)) & WORD(0xFFFF))
         low = np.int32(np.uint32(word))  # a negative lower half has borrowed from the upper one
         return low if j == 0 else np.int32(np.int32(np.uint32(word >> WORD(32))) - np.int32(low >> np.int32(31)))
-
-    @cuda.jit(device=True, inline="always")
-    def gap_of(score, top, worth, shift, penalty):
-        """Return a score less the best one, as float32; violations at their present price."""
-        if hard:
-            return eased_score(score, np.int32(np.int32(1) << np.int32(shift - 1)), shift, penalty) - worth
-        return np.float32(np.int32(score - top))
 
     @cuda.jit(device=True, inline="always")
     def place_of(record, ints, general, shared_z, zs, threads):

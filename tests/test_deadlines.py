@@ -193,3 +193,18 @@ def test_what_time_cannot_improve_ends_without_it(bound, floats):
     )
     assert result.status in ("feasible", "optimal") and result.time < 100
     assert (result.bound is None) == (bound == "none")
+
+
+def test_with_a_time_budget_tables_are_combined_as_far_as_there_is_time(monkeypatch):
+    from dmcmc import cycle
+
+    problem, sections = dense_problem(0), {"local": {"method": "exact"}}
+    best = answer(problem, **sections)
+    assert best.status == "optimal" and all(agent.z is None for agent in best.agents)
+    monkeypatch.setattr(cycle, "_CELLS", 100.0)
+    first = answer(problem, **sections, budget={"time": 60.0, "gap": 10.0})
+    assert any(agent.z is not None for agent in first.agents)
+    assert first.cycle == 1 and first.objective <= best.objective <= first.bound
+    exact = answer(problem, **sections, combine={"method": "exact"}, budget={"time": 60.0})
+    assert exact.status == "optimal" and all(agent.z is None for agent in exact.agents)
+    assert all(agent.z is None for agent in answer(problem, **sections).agents)
