@@ -69,17 +69,13 @@ class Shape(NamedTuple):
     exchange: bool = False
 
 
-# Not inside the kernel's builder: what is there becomes a part of the compiled kernel's name on disk, and the CPU's
-# function that this one calls has another name in every process.
+# Not inside the kernel's builder: what is there becomes a part of the kernel's name on disk, and the CPU's function that
+# this one calls has another name in every process.
 @cuda.jit(device=True, inline="always")
-def hard_gap(score, top, worth, shift, penalty):
-    """Return a score less the best one, as float32; violations at their present price."""
-    return eased_score(score, np.int32(np.int32(1) << np.int32(shift - 1)), shift, penalty) - worth
-
-
-@cuda.jit(device=True, inline="always")
-def plain_gap(score, top, worth, shift, penalty):
-    """Return a score less the best one, as float32."""
+def gap_of(hard, score, top, worth, shift, penalty):
+    """Return a score less the best one, as float32; violations, if there are any, at their present price."""
+    if hard:
+        return eased_score(score, np.int32(np.int32(1) << np.int32(shift - 1)), shift, penalty) - worth
     return np.float32(np.int32(score - top))
 
 
@@ -91,7 +87,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
     value_type = types.uint8 if small else types.uint16
     once = most == words  # all scores of a variable stay in registers
     held = 1 if once else most
-    on_chip, gap_of = stage != GLOBAL, hard_gap if hard else plain_gap
+    on_chip = stage != GLOBAL
 
     @cuda.jit(device=True, inline="always")
     def score_in(word, j):
@@ -308,7 +304,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                                 score = score_in(sums[g], j)
                                 top_score = max(top_score, score)
                                 if hard:
-                                    worth = max(worth, gap_of(score, 0, np.float32(0), shift, penalty))
+                                    worth = max(worth, gap_of(hard, score, 0, np.float32(0), shift, penalty))
                     chunk += np.uint32(words)
                 if not once:
                     packed_old = scores[old_word]
@@ -338,7 +334,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                             part = np.int32(0)
                             for j in range(pack):
                                 if full or np.uint32(g * pack + j) + chunk * np.uint32(pack) < size:
-                                    gap = gap_of(score_in(packed, j), top_score, worth, shift, penalty)
+                                    gap = gap_of(hard, score_in(packed, j), top_score, worth, shift, penalty)
                                     part += share_of(np.float32(gap * rate), unit)
                             if once:
                                 shares[g] = part
@@ -346,7 +342,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                                 parts[np.uint32(g) + chunk] = part
                             total += part
                         chunk += np.uint32(words)
-                    gap = gap_of(score_old, top_score, worth, shift, penalty)
+                    gap = gap_of(hard, score_old, top_score, worth, shift, penalty)
                     kept = share_of(np.float32(gap * rate), unit)
                     left = np.int32(np.uint32((word * WORD(np.uint32(total))) >> WORD(32))) - kept
                     if left >= 0:
@@ -373,7 +369,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                             d = at * np.uint32(pack) + np.uint32(j)
                             if d != old and (full or d < size) and not found:
                                 score = score_in(packed, j)
-                                gap = gap_of(score, top_score, worth, shift, penalty)
+                                gap = gap_of(hard, score, top_score, worth, shift, penalty)
                                 left -= share_of(np.float32(gap * rate), unit)
                                 if left < 0:
                                     new, score_new, found = d, score, True
