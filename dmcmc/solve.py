@@ -30,6 +30,7 @@ from dmcmc.result import Result
 from dmcmc.standing import Order, Standing
 from dmcmc.task import Task, prepare
 from dmcmc.warm_up import warm_up_planning, warm_up_solving
+from dmcmc.warm_up_gpu import warm_up_gpu
 
 _GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, to take in what the last slice of time has found
 
@@ -73,7 +74,7 @@ def solve(
     task = prepare(problem, config, world)
     deadline, stop = None, NO_STOP
     if config.budget.time is not None:
-        start += warm_up_solving(task, world, progress, solve)
+        start += warm_up_solving(task, world, progress, solve) + warm_up_gpu(task, world, progress)
         deadline = start + config.budget.time
         stop = Stop(deadline)
     task = replace(task, backend=replace(task.backend, stop=stop))

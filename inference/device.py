@@ -179,6 +179,11 @@ class Device:
         driver.cuKernelSetAttribute(attribute, size, function.handle, self._cuda.get_current_device().id)
         self._allowed[kernel, types] = size
 
+    def load(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
+        """Compile a kernel for arguments of these types, or find it on disk; without a launch."""
+        if not self._simulated:
+            kernel.compile(tuple(kernel.typeof_pyval(a) for a in arguments))
+
     def synchronize(self) -> None:
         """Wait for everything."""
         self._cuda.synchronize()

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bucket_groups import bucket_levels
-from dmcmc.inference.device import Device
+from dmcmc.inference.device import Device, shared_device
 from dmcmc.inference.errors import ResourceError
 from dmcmc.inference.gpu_description import choose_lows, describe, wave_tables
 from dmcmc.inference.join_cuda import GROUPS, LANES, LARGE, join_kernel, prepare
@@ -91,3 +91,12 @@ def run_waves(
         else:
             kernel = join_kernel(dtype, number, operation).launch
             kernel[blocks, (LANES, GROUPS), stream](arena, meta, table, sums, start, lowest, half)
+
+
+def load_kernels(dtype: np.dtype[Any], operation: int) -> None:
+    """Compile all kernels for a number type, or find them on disk."""
+    device, number = shared_device(), dtype.type(0)
+    tables, longs = device.buffer("kernels", 1, dtype), device.buffer("kernels", 1, np.dtype(np.int64))
+    device.load(prepare, (tables, longs, 0, tables, longs, number))
+    for kind in range(LARGE + 1):
+        device.load(join_kernel(dtype, kind, operation).launch, (tables, longs, 0, tables, longs, number, number))

@@ -69,8 +69,8 @@ class Shape(NamedTuple):
     exchange: bool = False
 
 
-# Not inside the kernel's builder: what is there becomes a part of the kernel's name on disk, and the CPU's function that
-# this one calls has another name in every process.
+# Not inside the kernel's builder: what is there becomes a part of the kernel's name on disk, and the CPU's function
+# that this one calls has another name in every process.
 @cuda.jit(device=True, inline="always")
 def gap_of(hard, score, top, worth, shift, penalty):
     """Return a score less the best one, as float32; violations, if there are any, at their present price."""

@@ -35,6 +35,15 @@ def takes(state: DualState) -> bool:
     )
 
 
+def load_kernels(width: int) -> None:
+    """Compile the kernels for tables of so many columns, or find them on disk."""
+    device = shared_device()
+    ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
+    octets = (0,) * (width // 8)
+    device.load(rows_cuda.shift_graphs, (ints, longs, ints, longs, longs, longs, longs, 0, octets))
+    device.load(rows_cuda.run_rows, (ints, longs, ints, longs, ints, 0, 0, longs, bytes_, 0, 0, octets))
+
+
 def _block(threads: int) -> int:
     return _SIMULATED if threads < _THREADS else _THREADS
 

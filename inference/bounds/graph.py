@@ -94,6 +94,12 @@ class Layout:
     slices: Ints
 
 
+def padded(local: LocalProblem) -> int:
+    """Return the columns of an agent's tables: its largest domain, padded."""
+    largest = max((int(local.domains[v]) for v in (*local.hidden, *local.interface)), default=1)
+    return max(LANES, -(-largest // LANES) * LANES)
+
+
 def lay_out(local: LocalProblem, triangles: bool) -> Layout:
     """Lay an agent's factors out; ``triangles`` adds the triangles of its graph, as many as :data:`CLUSTER_BYTES`."""
     order = (*local.hidden, *local.interface)
@@ -101,7 +107,7 @@ def lay_out(local: LocalProblem, triangles: bool) -> Layout:
     n, h = len(order), len(local.hidden)
     domains = local.domains[list(order)] if n else np.zeros(0, dtype=np.int64)
     scale, tables = quantise(local.factors)
-    size = max(LANES, -(-int(domains.max(initial=1)) // LANES) * LANES)
+    size = padded(local)
     unary = np.full((n, size), DEAD, dtype=np.int32)
     for v, d in enumerate(domains.tolist()):
         unary[v, :d] = 0
