@@ -1,11 +1,15 @@
 """Mini-bucket bounds on the instances of GpuBE's Tables 7, 8 and 10, beside the bounds that the paper prints.
 
     DMCMC_INSTANCES=folder python benchmarks/minibuckets.py [--memory 2GiB] [--output benchmarks/results]
+    DMCMC_INSTANCES=folder python benchmarks/minibuckets.py --matching [--device cuda] [--memory 20GiB]
 
 The folder holds ``instances/`` and ``generated/``. The z of each row are the paper's: z_min is the largest arity,
 z_max min(w, 20) limited by memory, z_2 and z_3 a third and two thirds of the way (§8.2), from the tables' own widths.
 Bounds depend on the order: ours is the best of a portfolio, the paper's is that of a depth-first pseudo-tree
 (x_i before x_j iff |N(x_i)| < |N(x_j)|); both are tried. z limits a message's variables, as in the paper's examples.
+
+``--matching`` times eliminations with moment matching (scope-based partitions, without planning) on the CPU and, with
+``--device cuda``, on the GPU, and checks that all tables are the same.
 """
 
 import argparse
@@ -14,17 +18,20 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from dmcmc import Factor, Problem, wcsp
+from dmcmc import Factor, Problem
 from dmcmc.config import bytes_of
+from dmcmc.formats import load
 from dmcmc.inference.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.backends import CPU, Backend
+from dmcmc.inference.flat import flatten
+from dmcmc.inference.gpu_elimination import GpuElimination
 from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
-from dmcmc.inference.moment_matching import with_headroom
+from dmcmc.inference.moment_matching import Matched, eliminate_matched, with_headroom
 from dmcmc.inference.orders import best_order, primal_graph, rule_order
 from dmcmc.inference.relaxation import Relaxation, eliminate_within
 from dmcmc.inference.threads import cores
@@ -47,6 +54,15 @@ PAPER = {
     "spot5/42b": (19, (58049, 95050, 135050, 155050)),
     "spot5_from_uai/1502": (5, (28042, 28042, 28042, 28042)),
     "spot5_from_uai/408": (40, (2100, 3123, 4169, 5185)),
+}
+# z of --matching: GpuBE's runs, and what keeps a GPU busy
+MATCHING = {
+    "spot5/404": (10, 13, 16),
+    "spot5/505b": (14,),
+    "spot5/408b": (14,),
+    "coloring_wcsp/queen5_5_3": (10, 12, 14),
+    "spot5_from_uai/408": (10, 12),
+    "spot5/42b": (10, 14),
 }
 METHODS = (("scope", False), ("content", False), ("scope", True), ("content", True))
 LARGEST_Z = 20
@@ -96,6 +112,75 @@ def bound(
     return ("infeasible" if arithmetic.is_lowest(total) else str(problem.to_own_sense(total)), cost, best)
 
 
+def milliseconds(work: Callable[[], Matched]) -> tuple[Matched, float]:
+    """Return what a call returns and its least time; the first call, which may compile, does not count."""
+    found, best = work(), float("inf")
+    for _ in range(3):
+        start = time.perf_counter()
+        found = work()
+        best = min(best, 1e3 * (time.perf_counter() - start))
+        if best > 2e3:
+            break
+    return found, best
+
+
+def tables_of(matched: Matched) -> Iterator[np.ndarray]:
+    """Yield all tables in an order that does not depend on who made them: inputs, then messages by variable."""
+    plan = matched.elimination.plan
+    given = plan.tables - plan.buckets
+    for t in [*range(given), *(given + np.argsort(plan.program.variable, kind="stable")).tolist()]:
+        yield matched.elimination.table(t).values
+
+
+def match(problem: Problem, order: Sequence[int], z: int, memory: int, backend: Backend) -> str:
+    """Return a line that compares CPU and GPU."""
+    arithmetic = with_headroom(choose_arithmetic(problem.factors))
+    tables = [arithmetic.encode(f) for f in problem.factors]
+    flat = flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
+    plan = plan_mini_buckets(flat.scopes(), problem.domains, order, z=z, shifts=True)
+    size = plan.entries * arithmetic.dtype.itemsize
+    about = f"{arithmetic.dtype.name:7s} {plan.buckets:7d} {plan.cells:9.3g}"
+    if size > memory:
+        return f"{about}   {size:.3g} bytes do not fit"
+    here, cpu = milliseconds(lambda: eliminate_matched(flat, plan, arithmetic, backend.threads))
+    total = here.elimination.total()
+    about += f" {here.shifts:6d} {'infeasible' if arithmetic.is_lowest(total) else problem.to_own_sense(total):>10}"
+    about += f" {cpu:10.2f}"
+    if backend.device == "cpu":
+        return about
+    there, gpu = milliseconds(lambda: backend.eliminate_matched(flat, plan, arithmetic))
+    if not isinstance(there.elimination, GpuElimination):
+        return f"{about} {gpu:10.2f}   stayed on the CPU"
+    same = all(np.array_equal(a, b) for a, b in zip(tables_of(here), tables_of(there), strict=True))
+    same &= (here.live, here.shifts, here.skipped) == (there.live, there.shifts, there.skipped)
+    hybrid = there.elimination.hybrid
+    return f"{about} {gpu:10.2f} {cpu / gpu:6.1f}x {hybrid.last - hybrid.first:5d}   {'equal' if same else 'DIFFERENT'}"
+
+
+def compare_devices(folder: Path, memory: int, backend: Backend, only: str) -> list[str]:
+    """Measure moment matching on the CPU and on the backend's device."""
+    lines = [
+        f"{platform.machine()}, {backend.threads} threads, device {backend.device}; ms without planning",
+        f"{'instance':24s} {'order':11s}   z numbers buckets     cells shifts      bound     CPU ms     GPU ms  ratio"
+        " on GPU",
+    ]
+    print("\n".join(lines), flush=True)
+    for name, limits in MATCHING.items():
+        path = folder / "instances" / f"{name}.wcsp"
+        if only not in name:
+            continue
+        if not path.exists():
+            lines.append(f"{name:24s} not in the folder")
+            print(lines[-1], flush=True)
+            continue
+        problem = load(path)
+        for label, order in orders(problem).items():
+            for z in limits:
+                lines.append(f"{name:24s} {label:11s} {z:3d} {match(problem, order, z, memory, backend)}")
+                print(lines[-1], flush=True)
+    return lines
+
+
 def warm_up() -> None:
     """Compile everything."""
     factors = tuple(Factor.of(s, np.eye(3, dtype=int), "min") for s in ((0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)))
@@ -115,10 +200,16 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--only", default="")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--matching", action="store_true")
     options = parser.parse_args()
     if "DMCMC_INSTANCES" not in os.environ:
         sys.exit("set DMCMC_INSTANCES to the folder that holds instances/ and generated/")
     folder = Path(os.environ["DMCMC_INSTANCES"])
+    if options.matching:
+        lines = compare_devices(folder, options.memory, Backend.of(options.device, cores()), options.only)
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / f"matching_{options.device}.txt").write_text("\n".join(lines) + "\n")
+        return
     known = optima(folder)
     lines = [
         f"{platform.machine()}, {os.cpu_count()} shared cores. A cell: bound / cost of the decoded assignment / ms",
@@ -139,7 +230,7 @@ def main() -> None:
         path = folder / "instances" / f"{name}.wcsp"
         if not path.exists() or options.only not in name:
             continue
-        problem = wcsp.load(path)
+        problem = load(path)
         arithmetic = with_headroom(choose_arithmetic(problem.factors))
         tables = [arithmetic.encode(f) for f in problem.factors]
         scopes = [f.scope for f in problem.factors]

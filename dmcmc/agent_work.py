@@ -131,6 +131,8 @@ class AgentWork:
         self.bound = bounds_registry.get(name).start(self.local)
         if hasattr(self.bound, "stop"):
             self.bound.stop = self.task.backend.stop
+        if hasattr(self.bound, "backend"):
+            self.bound.backend = self.task.backend
         self.take_bound(time.perf_counter() - start)
         return True
 

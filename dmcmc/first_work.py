@@ -16,7 +16,7 @@ from dmcmc.inference.errors import OutOfTime
 from dmcmc.inference.stop import NO_STOP
 from dmcmc.mpi.world import World
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto import FIRST_SHARE, SAMPLER, Choice, sampled_choice
+from dmcmc.samplers.auto import FIRST_SHARE, SAMPLER, Choice, bound_seconds, sampled_choice
 from dmcmc.samplers.launch import ChainSolver
 from dmcmc.samplers.protocol import Resumable, SampledTable, Settings
 from dmcmc.samplers.row_choice import choose_rows
@@ -135,9 +135,12 @@ def _first_seconds(task: Task, work: AgentWork, works: int) -> float:
 
 def _first_on_gpu(task: Task, works: Sequence[AgentWork]) -> bool:
     """Tighten all agents' bounds at once on the GPU, if that is quicker."""
-    timed = task.config.budget.time is not None
-    seconds = sum(task.choices[work.local.agent].first_bound for work in works)
-    if not task.backend.bounds_on_gpu(seconds * task.backend.threads):
+    timed, core = task.config.budget.time is not None, replace(task.limits, gpu=False, threads=1)
+    seconds = sum(
+        bound_seconds(task.surveys[a], core, task.rates, FIRST_SWEEPS, task.choices[a].bound)
+        for a in (work.local.agent for work in works)
+    )
+    if not task.backend.bounds_on_gpu(seconds):
         return False
     start = time.perf_counter()
     wishes = [Wish(cast(BoundState, work.bound)) for work in works]

@@ -12,6 +12,7 @@ from dmcmc.inference.elimination import Elimination, eliminate, flat_tables
 from dmcmc.inference.flat import FlatTables
 from dmcmc.inference.hybrid import divide_work
 from dmcmc.inference.merging import Merged, merge_plans, mergeable
+from dmcmc.inference.moment_matching import Matched, eliminate_matched
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.stop import NO_STOP, Stop
@@ -21,6 +22,7 @@ _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its table
 # Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a wave's launches, of opening
 # a GPU and loading the kernels.
 _CELL, _UPDATE, _TRIP, _WAVE, _OPEN = 0.7e-9, 5e-8, 1.2e-3, 5e-5, 2.0
+_MATCHED = 8e-5  # seconds of a mini-bucket's launches
 
 
 @dataclass(frozen=True)
@@ -90,6 +92,34 @@ class Backend:
             if not is_out_of_memory(error):
                 raise
         return eliminate(flat, plan, arithmetic, self.threads, semiring, self.stop)
+
+    def eliminate_matched(
+        self,
+        tables: Sequence[Table] | FlatTables,
+        plan: Plan,
+        arithmetic: Arithmetic,
+        room: int | float | None = None,
+    ) -> Matched:
+        """Carry out a mini-bucket plan with moment matching; integers are the same, to the bit, wherever it runs.
+
+        As :func:`dmcmc.inference.moment_matching.eliminate_matched`. What does not fit the device is left to the CPU.
+        """
+        threshold = self._gpu_threshold(plan)
+        if threshold is not None:
+            from dmcmc.inference.matched_cuda import eliminate_matched_hybrid
+
+            flat = flat_tables(tables, arithmetic)
+            hybrid, limit = divide_work(plan, threshold), self._limit()
+            cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
+            worth = 2 * float(cells.sum(dtype=float)) * _CELL > _TRIP + _MATCHED * cells.size
+            try:
+                if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
+                    return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                shared_device().release()
+        return eliminate_matched(tables, plan, arithmetic, self.threads, room, self.stop)
 
     def eliminate_all(
         self, flat: FlatTables, plans: Sequence[Plan], arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS

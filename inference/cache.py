@@ -11,6 +11,7 @@ import shutil
 import sys
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 _KEEP = 4  # older folders of this node are deleted
 _PACKAGES = ("inference", "samplers", "formats", "dmcmc/formats")  # where kernels live, installed and in the sources
@@ -53,6 +54,21 @@ def _sources() -> tuple[str, int]:
                 digest.update(source.name.encode() + text)
                 changed = max(changed, source.stat().st_mtime_ns)
     return digest.hexdigest()[:16], changed
+
+
+def cuda_options(registers: int | None = None) -> dict[str, Any]:
+    """Return the options of a kernel for the GPU: it is kept beside the CPU's. Numba's simulator takes none.
+
+    Parameters
+    ----------
+    registers
+        Of a thread at most; None leaves that to the compiler.
+    """
+    from numba import config
+
+    if config.ENABLE_CUDASIM:
+        return {}
+    return {"cache": True} if registers is None else {"cache": True, "max_registers": registers}
 
 
 def use_kernel_cache() -> None:

@@ -7,7 +7,8 @@ merging tightens the bound most. The gain of a merge, the mean over separator as
     max_x g_i + max_x g_j − max_x (g_i + g_j)  ≥  0,
 
 is taken over a fixed sample of assignments, the same for all pairs: the tables are read once, a pair costs a few
-hundred additions. It depends on the messages, so planning and elimination go hand in hand, one variable at a time.
+hundred additions. It depends on the messages, so planning and elimination go hand in hand, one variable at a time, and
+on the CPU: every message would have to come back from a GPU before the next variable's partition.
 """
 
 from collections.abc import Sequence

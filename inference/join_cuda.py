@@ -27,8 +27,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import config, cuda
+from numba import cuda
 
+from dmcmc.inference.cache import cuda_options
 from dmcmc.inference.semirings import LOG_SUM
 
 HEADER = 14
@@ -83,7 +84,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
     tables = BOTH_MOST if general else max(both, 1)
     places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
 
-    @cuda.jit(**({} if config.ENABLE_CUDASIM else {"max_registers": 128}))  # two blocks a multiprocessor
+    @cuda.jit(**cuda_options(128))  # two blocks a multiprocessor
     def join(arena, meta, table, sums, start, lowest, half):
         shared_h = cuda.shared.array(slice_h, number)
         shared_l = cuda.shared.array(slice_l, number)
@@ -189,7 +190,7 @@ def offset_of(meta, sizes, strides, axes, index):
     return offset
 
 
-@cuda.jit
+@cuda.jit(**cuda_options())
 def prepare(arena, meta, table, sums, start, lowest):
     """Fill S (domain of x, rows), B (domain of x, width) and the tables' rows and columns of a launch's buckets."""
     bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), cuda.threadIdx.x, cuda.blockDim.x)
@@ -226,7 +227,7 @@ def prepare(arena, meta, table, sums, start, lowest):
         start[columns_at + i] = offset_of(meta, low, at + 2 + kh, kl, i % width)
 
 
-@cuda.jit
+@cuda.jit(**cuda_options())
 def choose_kernel(arena, words, ranges, values, lowest, scores):
     """Set the maximising values of buckets, last to first; a thread a value, blocks (row of ``values``, range).
 

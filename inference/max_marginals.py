@@ -179,8 +179,10 @@ def bound_of(entries, lowest):
 @njit(cache=True, nogil=True)
 def table(program, arena, t):
     """Return the entries of a table as a view."""
-    end = program.at[t + 1] if t + 1 < program.at.size else arena.size
-    return arena[program.at[t] : end]
+    size = 1
+    for s in range(program.scope_start[t], program.scope_start[t + 1]):
+        size *= program.domains[program.scope[s]]
+    return arena[program.at[t] : program.at[t] + size]
 
 
 @njit(cache=True, nogil=True)
@@ -216,13 +218,20 @@ def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
 
 @njit(cache=True, nogil=True)
 def settle(program, arena, bounds, state, first, last, lowest):
-    """Account for buckets ``first`` to ``last``, just eliminated: their inputs are gone, their messages are live."""
+    """Measure the messages of buckets ``first`` to ``last``, just eliminated, and :func:`account` for them."""
+    for b in range(first, last):
+        output = program.at.size - program.variable.size + b
+        bounds[output] = bound_of(table(program, arena, output), lowest)
+    account(program, bounds, state, first, last)
+
+
+@njit(cache=True, nogil=True)
+def account(program, bounds, state, first, last):
+    """Take the inputs of buckets ``first`` to ``last`` from what is live, and add their messages."""
     for b in range(first, last):
         for i in range(program.input_start[b], program.input_start[b + 1]):
             state[0] -= bounds[program.inputs[i]]
-        output = program.at.size - program.variable.size + b
-        bounds[output] = bound_of(table(program, arena, output), lowest)
-        state[0] += bounds[output]
+        state[0] += bounds[program.at.size - program.variable.size + b]
     state[1] = max(state[1], state[0])
 
 

@@ -107,28 +107,62 @@ def eliminate_matched(
     OutOfTime
     """
     flat = flat_tables(tables, arithmetic)
-    program = plan.program
     lowest = arithmetic.dtype.type(arithmetic.lowest)
-    number = np.int64 if arithmetic.exact else np.float64
-    limit = number(min(room_of(arithmetic), np.inf if room is None else room))
     done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic)
-    place_inputs(program, done.arena, *flat, lowest)
-    given = plan.tables - plan.buckets
-    if given > flat.tables:
-        done.arena[program.at[flat.tables] : program.at[given - 1] + plan.sizes[given - 1]] = 0
-    bounds = np.zeros(plan.tables, dtype=number)
-    state = np.zeros(4, dtype=number)
-    max_marginals.measure_inputs(program, done.arena, bounds, state, lowest)
+    ledger = open_ledger(done, flat, room)
     ready = 0
     for first, last in _looks(plan, _large_variables(plan)):
         stop.check()
-        max_marginals.run_matched(program, done.arena, bounds, state, ready, first, limit, lowest)
+        max_marginals.run_matched(
+            plan.program, done.arena, ledger.bounds, ledger.state, ready, first, ledger.limit, lowest
+        )
         if first < last:
-            _run_large(done, bounds, state, first, last, limit, threads, stop)
+            _run_large(done, ledger, first, last, threads, stop)
         ready = last
-    live, shifts, skipped = state[1].item(), int(state[2]), int(state[3])
-    margin = 0.0 if arithmetic.exact else 4 * max(1, flat.tables + shifts) * 2.0**-53 * float(live)
-    return Matched(done, bounds, live, shifts, skipped, margin)
+    return ledger.close(done)
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What is live while a matched elimination is under way.
+
+    Attributes
+    ----------
+    bounds : (tables,) int64 or float64
+        Largest finite |entry| of every table so far.
+    state : (4,) int64 or float64
+        What is live, the most that was, shifts made, shifts left out.
+    limit : number
+        The most that may be live.
+    given : int
+        Tables of the problem, shifts not counted.
+    """
+
+    bounds: Array
+    state: Array
+    limit: np.number[Any]
+    given: int
+
+    def close(self, done: Elimination) -> Matched:
+        """Return the finished elimination with what the ledger says of it."""
+        live, shifts, skipped = self.state[1].item(), int(self.state[2]), int(self.state[3])
+        margin = 0.0 if done.arithmetic.exact else 4 * max(1, self.given + shifts) * 2.0**-53 * float(live)
+        return Matched(done, self.bounds, live, shifts, skipped, margin)
+
+
+def open_ledger(done: Elimination, flat: FlatTables, room: int | float | None) -> Ledger:
+    """Put the given tables into the arena, zeros into those of shifts, and measure them."""
+    arithmetic, plan, arena = done.arithmetic, done.plan, done.arena
+    lowest = arithmetic.dtype.type(arithmetic.lowest)
+    number = np.int64 if arithmetic.exact else np.float64
+    limit = number(min(room_of(arithmetic), np.inf if room is None else room))
+    place_inputs(plan.program, arena, *flat, lowest)
+    given = plan.tables - plan.buckets
+    if given > flat.tables:
+        arena[plan.program.at[flat.tables] : plan.program.at[given - 1] + plan.sizes[given - 1]] = 0
+    bounds, state = np.zeros(plan.tables, dtype=number), np.zeros(4, dtype=number)
+    max_marginals.measure_inputs(plan.program, arena, bounds, state, lowest)
+    return Ledger(bounds, state, limit, flat.tables)
 
 
 def _large_variables(plan: Plan) -> list[tuple[int, int]]:
@@ -158,23 +192,14 @@ def _looks(plan: Plan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return sorted([*ranges, *((int(b), int(b)) for b in cuts if outside[b])])
 
 
-def _run_large(
-    done: Elimination,
-    bounds: Array,
-    state: Array,
-    first: int,
-    last: int,
-    limit: np.number[Any],
-    threads: int,
-    stop: Stop,
-) -> None:
+def _run_large(done: Elimination, ledger: Ledger, first: int, last: int, threads: int, stop: Stop) -> None:
     """Match and eliminate one variable, each mini-bucket on all threads."""
     program, lowest = done.plan.program, done.arithmetic.dtype.type(done.arithmetic.lowest)
     if last - first > 1:
         marginals = np.stack([_marginal(done, b, threads) for b in range(first, last)])
-        max_marginals.set_shifts(program, done.arena, state, first, last, marginals, limit, lowest)
+        max_marginals.set_shifts(program, done.arena, ledger.state, first, last, marginals, ledger.limit, lowest)
     run_on_cpu(done, first, last, MAX_PLUS, threads, stop)
-    max_marginals.settle(program, done.arena, bounds, state, first, last, lowest)
+    max_marginals.settle(program, done.arena, ledger.bounds, ledger.state, first, last, lowest)
 
 
 def _marginal(done: Elimination, b: int, threads: int) -> Array:

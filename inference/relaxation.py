@@ -9,7 +9,6 @@ from dmcmc.inference.backends import CPU, Backend
 from dmcmc.inference.content_partition import eliminate_by_content
 from dmcmc.inference.elimination import Elimination
 from dmcmc.inference.minibuckets import check_z, least_z, plan_mini_buckets, plan_within
-from dmcmc.inference.moment_matching import eliminate_matched
 from dmcmc.inference.plan import Ints, Plan, check_memory, plan_elimination
 
 Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
@@ -80,7 +79,7 @@ def eliminate_within(
     memory
         Bytes of tables; None for no limit.
     backend
-        Where it runs; moment matching and content-based partitions run on its threads alone.
+        Where it runs; content-based partitions run on its threads alone.
     room
         As in :func:`dmcmc.inference.moment_matching.eliminate_matched`.
     what
@@ -115,7 +114,7 @@ def eliminate_within(
             return Relaxed(found.elimination, z, found.margin)
         del found  # what was not merged took more than the scopes let expect
     if relaxation.moment_matching:
-        found = eliminate_matched(tables, relaxed, arithmetic, backend.threads, room, backend.stop)
+        found = backend.eliminate_matched(tables, relaxed, arithmetic, room)
         return Relaxed(found.elimination, z, found.margin)
     return Relaxed(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
 

@@ -269,9 +269,11 @@ def provider_of(work: Survey, limits: Limits, rates: Rates) -> str:
 
 def bound_seconds(work: Survey, limits: Limits, rates: Rates, sweeps: float, provider: str) -> float:
     """Return what so many sweeps of every row take, with those of the free interface that come first."""
-    unit = rates.sweep * sweep_units(work.pairs, work.triangles if provider == "triangles" else 0, work.values)
+    units = sweep_units(work.pairs, work.triangles if provider == "triangles" else 0, work.values)
     rows = work.rows if work.rows <= MOST_ROWS and provider != "mini-bucket" else 0
-    return unit * (FIRST_SHIFTS + rows * (sweeps + 0.5) / limits.threads)
+    if limits.gpu and limits.opened and rows:
+        return rates.gpu_trip + units * (FIRST_SHIFTS * rates.gpu_shift + rows * (sweeps + 0.5) * rates.gpu_sweep)
+    return rates.sweep * units * (FIRST_SHIFTS + rows * (sweeps + 0.5) / limits.threads)
 
 
 def sampled_option(work: Survey, limits: Limits, rates: Rates) -> Option:

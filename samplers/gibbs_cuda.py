@@ -21,8 +21,9 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import config, cuda, types
+from numba import cuda, types
 
+from dmcmc.inference.cache import cuda_options
 from dmcmc.samplers.gibbs import eased_score, share_of
 from dmcmc.samplers.gpu_layout import WIDE
 from dmcmc.samplers.rng import philox, uniform
@@ -130,9 +131,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
         value = np.uint32(shared_z[zs + np.uint32(record >> WORD(48)) * threads])
         return np.uint32(record) + value * (np.uint32(record >> WORD(32)) & np.uint32(0xFFFF))
 
-    options = {} if config.ENABLE_CUDASIM else {"max_registers": registers}
-
-    @cuda.jit(**options)
+    @cuda.jit(**cuda_options(registers))
     def gibbs(
         table, ints, heads, scales, penalties, entries, where, temperatures, ladders, trials, first, descent, warm,
         buffer,
@@ -433,7 +432,7 @@ def exchange_rungs(live, mates, worths, slot, run, runs, rung, worth, temperatur
     return rung
 
 
-@cuda.jit
+@cuda.jit(**cuda_options())
 def keep_best(
     entries,
     where,

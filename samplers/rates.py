@@ -40,9 +40,10 @@ class Rates:
         Of a draw from 24 values.
     sweep : float
         Of a bound's sweep, a unit of :func:`sweep_units`.
-    gpu_cell, gpu_bucket, gpu_trip, gpu_open, gpu_update : float
-        Of a joined cell, of a bucket's launches, of the copies there and back, of opening it, of a draw. Not
-        measured: to open the GPU for that would take longer than most runs.
+    gpu_cell, gpu_bucket, gpu_trip, gpu_open, gpu_update, gpu_sweep, gpu_shift : float
+        Of a joined cell, of a bucket's launches, of the copies there and back, of opening it, of a draw; of a unit of
+        sweeps of some hundred rows, of one with the interface free of about ten agents. Not measured: to open the GPU
+        for that would take longer than most runs.
     """
 
     elimination: float = 1e-9
@@ -54,6 +55,8 @@ class Rates:
     gpu_trip: float = 1.2e-3
     gpu_open: float = 2.0
     gpu_update: float = 4e-10
+    gpu_sweep: float = 5e-11
+    gpu_shift: float = 6e-10
 
 
 NOMINAL = Rates()

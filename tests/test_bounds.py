@@ -14,7 +14,8 @@ from problem_strategies import problems, random_problem, random_table
 from dmcmc import Factor, native
 from dmcmc.inference.agents import LocalProblem, divide
 from dmcmc.inference.arithmetic import Table, choose_arithmetic
-from dmcmc.inference.bounds import dual, registry
+from dmcmc.inference.backends import Backend
+from dmcmc.inference.bounds import dual, mini_bucket, registry
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.bounds.thresholds import bound_of, row_thresholds
 from dmcmc.inference.errors import ConfigError
@@ -233,3 +234,14 @@ def test_the_meeting_problem_of_the_paper_is_closed_by_pruning():
         pruned = states[agent].prune(limits, sweeps=8)
         assert settle(local, states[agent], pruned, arithmetic, cells=10**9) == 0
     assert bound_of(tables(), problem.domains, arithmetic) == 4020
+
+
+def test_mini_buckets_run_on_the_device_that_they_are_given(monkeypatch):
+    (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
+    taken = []
+    real = mini_bucket.eliminate_within
+    monkeypatch.setattr(mini_bucket, "eliminate_within", lambda *args: taken.append(args[-1]) or real(*args))
+    state = registry.get("mini-bucket").start(local)
+    state.backend = Backend("cuda", 1, 2)
+    state.improve(sweeps=1, threads=3)
+    assert taken == [Backend("cuda", 3, 2)]

@@ -9,7 +9,13 @@ import pytest
 
 HERE = Path(__file__).resolve().parent
 # Samplers' functions are called inside simulated kernels, with the simulator's arrays: there they are interpreted.
-FILES = {"test_batch.py": {}, "test_bounds.py": {}, "test_join.py": {}, "test_sampling.py": {"NUMBA_DISABLE_JIT": "1"}}
+FILES = {
+    "test_batch.py": {},
+    "test_bounds.py": {},
+    "test_join.py": {},
+    "test_matching.py": {},
+    "test_sampling.py": {"NUMBA_DISABLE_JIT": "1"},
+}
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -159,10 +159,11 @@ def _cliques(pairs: Sequence[tuple[int, int]], n: int, h: int) -> list[tuple[int
 
 
 def _no_shifts(cliques: Sequence[tuple[int, int, int]], domains: Ints, size: int) -> NDArray[np.int32]:
-    clusters = np.full((len(cliques), 3, size, size), DEAD, dtype=np.int32)
-    for t, corners in enumerate(cliques):
+    clusters = np.zeros((len(cliques), 3, size, size), dtype=np.int32)
+    for t, corners in enumerate(cliques) if (domains < size).any() else ():
         for k, (u, v) in enumerate(combinations(corners, 2)):
-            clusters[t, k, : domains[u], : domains[v]] = 0
+            clusters[t, k, domains[u] :] = DEAD
+            clusters[t, k, :, domains[v] :] = DEAD
     return clusters
 
 

@@ -4,12 +4,13 @@ The interface stays free and rows are never enumerated, so it takes agents with 
 """
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import ADDENDS, Arithmetic, Table
-from dmcmc.inference.backends import Backend
+from dmcmc.inference.backends import CPU, Backend
 from dmcmc.inference.bounds.dual import DualState
 from dmcmc.inference.bounds.parts import Part, encode_parts
 from dmcmc.inference.bounds.protocol import Rows
@@ -35,9 +36,13 @@ class MiniBucketState:
         Of the next step.
     exhausted : bool
         Whether nothing more is to be gained, or a larger z would take too much.
+    backend : Backend
+        What it may use besides the threads of :meth:`improve`: its device, that is. The CPU unless it is set.
     stop : Stop
         When to leave things as they are.
     """
+
+    backend: Backend = CPU
 
     def __init__(self, local: LocalProblem) -> None:
         self.local = local
@@ -106,7 +111,7 @@ class MiniBucketState:
         numbers = Arithmetic(np.dtype(np.int64), _LOWEST, total)
         local, relaxation = self.local, Relaxation("mini-bucket", self.z)
         order, keep = local.order.variables, local.interface
-        backend = Backend(threads=threads, stop=self.stop)
+        backend = replace(self.backend, threads=threads, stop=self.stop)
         done = eliminate_within(tables, local.domains, order, keep, numbers, relaxation, None, backend)
         left = done.elimination.remaining()
         if self._dual.enumerated:

@@ -35,8 +35,9 @@ class Pruned:
 class BoundState(Protocol):
     """One agent's bound, at any time sound: its tables' sum W_i(b) ≥ U_i(b) for every row b, and only ever lower.
 
-    A state may have two more attributes: ``stop``, a :class:`dmcmc.inference.stop.Stop` that a run sets and long work
-    looks at, and ``exhausted``, whether no time at all would make it tighter.
+    A state may have more attributes. A run sets ``stop``, a :class:`dmcmc.inference.stop.Stop` that long work looks at,
+    and ``backend``, a :class:`dmcmc.inference.backends.Backend` with a GPU to use; ``exhausted`` says that no time at
+    all would make the bound tighter.
     """
 
     def improve(

@@ -4,7 +4,7 @@
 """
 
 import numpy as np
-from numba import config, cuda, int32, int64
+from numba import cuda, int32, int64
 
 from dmcmc.inference.bounds.passes_cuda import DEAD, LIMIT, THRESHOLD, anywhere, recentre, sweep
 from dmcmc.inference.bounds.quantise import NEVER
@@ -36,6 +36,7 @@ from dmcmc.inference.bounds.words import (
     TRIANGLES,
     N,
 )  # fmt: skip
+from dmcmc.inference.cache import cuda_options
 
 STATE, ROW, LIMIT_AT, JOB = 0, 1, 2, 3  # words of a job: which agent, which row, the threshold or NEVER
 WHOLE, HIDDEN, BASE, SHAPE, INTERFACE, AGENT = (
@@ -50,9 +51,6 @@ PARTS = 32  # of a sum
 DIGITS = 32  # interface variables at most
 REGISTERS = 64  # of a thread: two blocks of 512 share a multiprocessor
 UNFIT = NEVER + 1  # a row whose entries left the limits: its bound stays what it was
-
-
-_OPTIONS = {} if config.ENABLE_CUDASIM else {"max_registers": REGISTERS}
 
 
 @cuda.jit(device=True)
@@ -249,7 +247,7 @@ def fix_pair(tables, at, part, a, b, n, width, digits):
     return np.int64(0), over
 
 
-@cuda.jit(**_OPTIONS)
+@cuda.jit(**cuda_options(REGISTERS))
 def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets):
     """Ascend with the interface free: block k agent ``chosen[k]``, sweeps ``firsts[k]`` to ``lasts[k]`` - 1.
 
@@ -266,7 +264,7 @@ def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets
         done[block] = made
 
 
-@cuda.jit(**_OPTIONS)
+@cuda.jit(**cuda_options(REGISTERS))
 def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_size, room, octets):
     """Bound rows: a block takes one job after the other.
 
