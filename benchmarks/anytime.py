@@ -1,14 +1,15 @@
 """Objective and proven bound over time on the meeting problems that nobody solves, beside toulbar2's.
 
     DMCMC_INSTANCES=FOLDER python benchmarks/anytime.py [--seconds 10 60] [--peers 60] [--only NAME] [--output PREFIX]
-        [--picture docs/anytime.png]
+        [--device cuda] [--memory 100GiB] [--beside FILE.json] [--picture docs/anytime.png]
 
 FOLDER holds meetings/. Each of our runs is a ``budget.time`` on all cores, from a problem in memory, kernels compiled.
 toulbar2's HBFS (objective and bound) and VNS (objective) follow in the same run, each for ``--peers`` seconds of its
 own clock on one core (0: none); all start without a solution. Two gaps are named: that of the run itself, and `to
 best`, from its bound to the best utility known to anyone. `listed` is what was found before on an idle machine:
 toulbar2's gap after 60 s, and the best utility of toulbar2 and of a prototype. PREFIX.txt gets the table,
-PREFIX.json all traces, ``--picture`` draws them (needs matplotlib).
+PREFIX.json all traces, ``--picture`` draws them (needs matplotlib), with the traces of ``--beside``, if that is given:
+what another machine's run has kept.
 """
 
 import argparse
@@ -23,6 +24,7 @@ from typing import Any
 
 from dmcmc import Problem, native
 from dmcmc.config import parse
+from dmcmc.inference.device import describe_gpu
 from dmcmc.inference.threads import cores
 from dmcmc.solve import solve
 
@@ -62,13 +64,14 @@ _SECONDS = r"([\d.]+) seconds\)"
 Trace = list[tuple[float, float | None, float | None]]  # (seconds, objective, bound)
 
 
-def ours(problem: Problem, method: str, seconds: float) -> dict[str, Any]:
+def ours(problem: Problem, method: str, seconds: float, device: str, memory: str) -> dict[str, Any]:
     """Solve for some seconds; return status, trace and the like."""
-    config = {"problem": {"file": "-"}, "local": {"method": method}, "budget": {"time": seconds}, "device": "cpu"}
+    budget = {"time": seconds, "memory": memory}
+    config = {"problem": {"file": "-"}, "local": {"method": method}, "budget": budget, "device": device}
     result = solve(problem, parse(config))
     assert result is not None
     return {
-        "solver": f"dmcmc {method}",
+        "solver": f"dmcmc {method}{' GPU' if device == 'cuda' else ''}",
         "budget": seconds,
         "seconds": result.time,
         "status": result.status,
@@ -138,7 +141,13 @@ def draw(found: dict[str, list[dict[str, Any]]], picture: Path) -> None:
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    colours = {"dmcmc auto": "C0", "dmcmc annealing": "C2", "toulbar2 hbfs": "C3", "toulbar2 vns": "C1"}
+    colours = {
+        "dmcmc auto": "C0",
+        "dmcmc annealing": "C2",
+        "dmcmc auto GPU": "C4",
+        "toulbar2 hbfs": "C3",
+        "toulbar2 vns": "C1",
+    }
     rows, columns = -(-len(found) // 3), min(3, len(found))
     figure, axes = plt.subplots(rows, columns, figsize=(3.6 * columns, 2.9 * rows), layout="constrained", squeeze=False)
     for panel, (name, runs) in zip(axes.flat, found.items(), strict=False):
@@ -178,6 +187,9 @@ def main() -> None:
     parser.add_argument("--peers", type=int, default=60, help="seconds of toulbar2's HBFS and VNS, 0 for neither")
     parser.add_argument("--only", default="", help="instances whose names contain this")
     parser.add_argument("--output", type=Path, help="prefix of the .txt and .json files")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--memory", default="8GiB", help="budget.memory")
+    parser.add_argument("--beside", type=Path, help="a .json of another run, for the picture")
     parser.add_argument("--picture", type=Path)
     options = parser.parse_args()
     folder = Path(os.environ["DMCMC_INSTANCES"]) / "meetings"
@@ -186,19 +198,23 @@ def main() -> None:
         path = folder / f"{name}_pl0.5_s0.npz"
         problem, runs = native.load(path), list[dict[str, Any]]()
         for method in options.methods:
-            ours(problem, method, 0.5)  # compiles
-            runs += [ours(problem, method, seconds) for seconds in options.seconds]
+            ours(problem, method, 0.5, options.device, options.memory)  # compiles
+            runs += [ours(problem, method, seconds, options.device, options.memory) for seconds in options.seconds]
         if options.peers:
             runs += [toulbar2(path, how, options.peers) for how in ("hbfs", "vns")]
         found[name] = runs
         print("\n".join(table({name: runs})[0 if len(found) == 1 else 1 :]), flush=True)
-    head = (
-        f"{platform.machine()}, {cores()} cores (toulbar2: one); seconds {options.seconds}, toulbar2 {options.peers} s"
-    )
+    head = f"{platform.machine()}, {cores()} cores (toulbar2: one)"
+    if options.device == "cuda":
+        head += f", {describe_gpu()}, memory {options.memory}"
+    head += f"; seconds {options.seconds}, toulbar2 {options.peers} s"
     if options.output:
         options.output.with_suffix(".txt").write_text("\n".join([head, *table(found)]) + "\n")
         raw = {"machine": head, "python": platform.python_version(), "runs": found}
         options.output.with_suffix(".json").write_text(json.dumps(raw, indent=1) + "\n")
+    if options.beside:
+        for name, runs in json.loads(options.beside.read_text())["runs"].items():
+            found.setdefault(name, []).extend(runs)
     if options.picture:
         draw(found, options.picture)
 

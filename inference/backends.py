@@ -21,7 +21,7 @@ _BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
 # Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a wave's launches, of opening
 # a GPU and loading the kernels.
-_CELL, _UPDATE, _TRIP, _WAVE, _OPEN = 0.7e-9, 5e-8, 1.2e-3, 5e-5, 2.0
+_CELL, _UPDATE, _TRIP, _WAVE, _OPEN = 0.7e-9, 5e-8, 9e-4, 7e-5, 1.0
 _MATCHED = 8e-5  # seconds of a mini-bucket's launches
 
 

@@ -42,19 +42,19 @@ class Rates:
         Of a bound's sweep, a unit of :func:`sweep_units`.
     gpu_cell, gpu_bucket, gpu_trip, gpu_open, gpu_update, gpu_sweep, gpu_shift : float
         Of a joined cell, of a bucket's launches, of the copies there and back, of opening it, of a draw; of a unit of
-        sweeps of some hundred rows, of one with the interface free of about ten agents. Not measured: to open the GPU
-        for that would take longer than most runs.
+        sweeps of some hundred rows, of one with the interface free of about ten agents. An H200's; not measured, as
+        to open the GPU for that would take longer than most runs.
     """
 
     elimination: float = 1e-9
     byte: float = 5e-10
     update: float = 7.5e-8
     sweep: float = 7.8e-9
-    gpu_cell: float = 1.5e-12
-    gpu_bucket: float = 8e-5
-    gpu_trip: float = 1.2e-3
-    gpu_open: float = 2.0
-    gpu_update: float = 4e-10
+    gpu_cell: float = 1.7e-12
+    gpu_bucket: float = 5e-5
+    gpu_trip: float = 9e-4
+    gpu_open: float = 1.0
+    gpu_update: float = 8e-11
     gpu_sweep: float = 5e-11
     gpu_shift: float = 6e-10
 
