@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -48,69 +49,72 @@ def improve_all(
         agent: _rest(task, work, rests[agent], sides) if agent in rests and work.enumerated else None
         for agent, work in works.items()
     }
-    thresholds = {agent: order.thresholds.get(root[agent]) for agent in works}
     buried = sum(work.buried for work in works.values())
-    if not _on_gpu(task, works, share, here, thresholds, order):
-        _one_by_one(task, works, share, here, thresholds, order)
+    part = _Slice(task, works, share, here, {agent: order.thresholds.get(root[agent]) for agent in works}, order)
+    if not part.on_gpu():
+        part.one_by_one()
     lists = {a: sides.lower.rows[a] for a in works if a in sides.lower.rows and a not in sides.upper.rows}
     listings = {a: work.rows_listed() for a, work in works.items() if work.listing is not None}
     return gather_sides(task, world, lists, listings), sum(work.buried for work in works.values()) > buried
 
 
-Rests = Mapping[int, NDArray[Any] | None]
-Thresholds = Mapping[int, Number | None]
+@dataclass(frozen=True)
+class _Slice:
+    """Some seconds of this rank's agents.
 
-
-def _one_by_one(
-    task: Task,
-    works: Mapping[int, AgentWork],
-    share: Mapping[int, float],
-    rests: Rests,
-    thresholds: Thresholds,
-    order: Order,
-) -> None:
-    """Improve one agent after the other, by what each contributes to the gap."""
-    total, begin = sum(share.values()), time.perf_counter()
-    for agent, work in works.items():
-        start = time.perf_counter()
-        left = max(0.0, begin + order.seconds - start)
-        part = left * share[agent] / total if total > 0 and not task.backend.stop.asked else 0.0
-        total -= share[agent]
-        work.improve(rests[agent], thresholds[agent], part, order.sampled)
-        work.finish(order.best, time.perf_counter() - start)
-
-
-def _on_gpu(
-    task: Task,
-    works: Mapping[int, AgentWork],
-    share: Mapping[int, float],
-    rests: Rests,
-    thresholds: Thresholds,
-    order: Order,
-) -> bool:
-    """Improve all agents at once, as far as their bounds go; return False if that is not for a GPU, nothing done yet.
-
-    Sampling and the elimination of what is left of rows come one agent after the other.
+    Attributes
+    ----------
+    share : dict
+        What each agent contributes to the gap.
+    rests : dict of (rows,) encoded, or None
+        At most what all others add to an agent's rows.
+    thresholds : dict
+        What the whole has to exceed to be better than the best known; None if anything would be.
     """
-    bounded = [a for a in works if share[a] > 0 and works[a].bound is not None]
-    seconds = order.seconds * (1 - order.sampled)
-    if not bounded or task.backend.stop.asked or not task.backend.bounds_on_gpu(seconds * task.backend.threads):
-        return False
-    begin, total = time.perf_counter(), sum(share.values())
-    limits = {a: work.look(rests[a], thresholds[a]) for a, work in works.items()}
-    improved = improve_on_gpu([works[a].wish(limits[a]) for a in bounded], task.backend, (1 - SETTLED) * seconds)
-    if improved is None:
-        return False
-    pruned = dict(zip(bounded, improved, strict=True))
-    each = (time.perf_counter() - begin) / len(bounded)
-    for agent, work in works.items():
-        start = time.perf_counter()
-        if agent in pruned:
-            work.settle(limits[agent], pruned[agent], SETTLED * seconds * share[agent] / total)
-        if not task.backend.stop.over:
-            work.sample(rests[agent], order.seconds * order.sampled * share[agent] / total)
-        work.finish(order.best, each + time.perf_counter() - start)
-    return True
+
+    task: Task
+    works: Mapping[int, AgentWork]
+    share: Mapping[int, float]
+    rests: Mapping[int, NDArray[Any] | None]
+    thresholds: Mapping[int, Number | None]
+    order: Order
+
+    def one_by_one(self) -> None:
+        """Improve one agent after the other."""
+        total, begin, order = sum(self.share.values()), time.perf_counter(), self.order
+        for agent, work in self.works.items():
+            start = time.perf_counter()
+            left = max(0.0, begin + order.seconds - start)
+            part = left * self.share[agent] / total if total > 0 and not self.task.backend.stop.asked else 0.0
+            total -= self.share[agent]
+            work.improve(self.rests[agent], self.thresholds[agent], part, order.sampled)
+            work.finish(order.best, time.perf_counter() - start)
+
+    def on_gpu(self) -> bool:
+        """Improve all agents at once, as far as their bounds go; return False, nothing done, if it is not for a GPU.
+
+        Sampling and the elimination of what is left of rows come one agent after the other.
+        """
+        works, order, backend = self.works, self.order, self.task.backend
+        bounded = [a for a in works if self.share[a] > 0 and works[a].bound is not None]
+        seconds = order.seconds * (1 - order.sampled)
+        if not bounded or backend.stop.asked or not backend.bounds_on_gpu(seconds * backend.threads):
+            return False
+        begin, total = time.perf_counter(), sum(self.share.values())
+        limits = {a: work.look(self.rests[a], self.thresholds[a]) for a, work in works.items()}
+        improved = improve_on_gpu([works[a].wish(limits[a]) for a in bounded], backend, (1 - SETTLED) * seconds)
+        if improved is None:
+            return False
+        pruned = dict(zip(bounded, improved, strict=True))
+        each = (time.perf_counter() - begin) / len(bounded)
+        for agent, work in works.items():
+            start = time.perf_counter()
+            if agent in pruned:
+                work.settle(limits[agent], pruned[agent], SETTLED * seconds * self.share[agent] / total)
+            if not backend.stop.over:
+                work.sample(self.rests[agent], order.seconds * order.sampled * self.share[agent] / total)
+            work.finish(order.best, each + time.perf_counter() - start)
+        return True
 
 
 def _rest(task: Task, work: AgentWork, tables: UtilMessage, sides: Sides) -> NDArray[Any]:
