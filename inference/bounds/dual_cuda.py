@@ -17,7 +17,7 @@ from dmcmc.inference.device import gpu_limits, shared_device
 Ints = NDArray[np.int64]
 
 _THREADS = 512  # of a block, at most
-_SIMULATED = 5  # threads of a block under the simulator, which has a real one for each
+_SIMULATED = 3  # threads of a block under the simulator, which has a real one for each
 _BLOCK = 1 << 10  # bytes of shared memory that a block takes beside its tables
 _NONE = np.zeros(0, dtype=np.int64)
 
