@@ -257,14 +257,15 @@ def choose_kernel(arena, words, ranges, values, lowest, scores):
             end -= 1
         for x in range(cuda.threadIdx.x, size, cuda.blockDim.x):
             total = number(0)
-            for i in range(words[input_start + end], words[input_start + b + 1]):
-                t = words[inputs + i]
-                offset, step = words[ats + t] + words[7], np.int64(1)
-                for q in range(words[starts + t + 1] - 1, words[starts + t], -1):
-                    u = words[scope + q]
-                    offset += values[row + u] * step
-                    step *= words[domains + u]
-                total = max(number(total + arena[offset + x * step]), lowest)
+            for mini in range(b, end - 1, -1):  # the CPU's order: that of sums with −∞ in them matters
+                for i in range(words[input_start + mini], words[input_start + mini + 1]):
+                    t = words[inputs + i]
+                    offset, step = words[ats + t] + words[7], np.int64(1)
+                    for q in range(words[starts + t + 1] - 1, words[starts + t], -1):
+                        u = words[scope + q]
+                        offset += values[row + u] * step
+                        step *= words[domains + u]
+                    total = max(number(total + arena[offset + x * step]), lowest)
             scores[mine + x] = total
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:

@@ -9,8 +9,11 @@ several mini-buckets takes two copies:
     A's messages  ──up──▶  max-marginals  ──down──▶  shifts (host)  ──up──▶  joins, bounds of their messages
                                             with the bounds of all messages since the last copy
 
-One without shifts takes none: its bounds wait for the next copy down.
+One without shifts takes none: its bounds wait for the next copy down. The mini-buckets of a variable share their
+launches. They are prepared twice, as shifts change the sums: that is little work, and adding shifts would be a launch.
 """
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,17 +22,14 @@ from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.device import Device, shared_device
 from dmcmc.inference.elimination import flat_tables
 from dmcmc.inference.flat import FlatTables
-from dmcmc.inference.gpu_description import choose_low, describe
-from dmcmc.inference.gpu_elimination import GpuElimination, join_rows
+from dmcmc.inference.gpu_elimination import GpuElimination
+from dmcmc.inference.gpu_waves import Waves, describe_waves, run_waves
 from dmcmc.inference.hybrid import Hybrid
 from dmcmc.inference.join_cuda import GROUPS, LANES, prepare
-from dmcmc.inference.max_marginals_cuda import TILE, bound_kernel, marginal_kernel
+from dmcmc.inference.max_marginals_cuda import add_marginals, bound_kernel, cut, marginal_kernel
 from dmcmc.inference.moment_matching import Ledger, Matched, open_ledger
 from dmcmc.inference.plan import Plan
 from dmcmc.inference.semirings import MAX_PLUS
-
-_BLOCKS = 132 * 16  # of a launch, about, where there is work for so many
-_STEPS = 8  # of a thread, at least, before another block is worth its maximum
 
 
 def eliminate_matched_hybrid(
@@ -89,6 +89,24 @@ def variables_in_order(plan: Plan, hybrid: Hybrid) -> list[tuple[int, int]]:
     return ranges
 
 
+class _Turn(NamedTuple):
+    """What the GPU does for one variable.
+
+    Attributes
+    ----------
+    waves : Waves
+        Joins of its mini-buckets.
+    marginals : list of (number, table, blocks, groups)
+        Launches that find its max-marginals, see :func:`dmcmc.inference.max_marginals_cuda.add_marginals`.
+    found : int
+        Where its max-marginals are in ``found``.
+    """
+
+    waves: Waves
+    marginals: list[tuple[int, int, int, int]]
+    found: int
+
+
 class _There:
     """The GPU's part of an elimination: what it has been given, what it has made, what of that the host knows.
 
@@ -107,69 +125,61 @@ class _There:
         self.made_here = int(program.at[given - 1] + done.plan.sizes[given - 1]) if given else h.device_begin
         self.fetched = self.made_there = h.upload_end
         self.waiting: list[tuple[int, int]] = []  # variables whose bounds the host does not know
-        low = program.low.copy()
-        for b in range(h.first, h.last):
-            low[b] = choose_low(program, b)
-        self.meta, lows, self.where = describe(program._replace(low=low), h.first, h.last, h.device_begin)
-        self.meta_there, self.lows_there = self.device.upload("meta", self.meta), self.device.upload("lows", lows)
         self._lay_out()
         self.found_there = self.device.upload("found", self.found)
         self.spans_there = self.device.upload("spans", self.spans)
         self.read = 0  # entries of ``found`` that were copied
 
     def _lay_out(self) -> None:
-        """Give every number that the GPU finds its place, in the order in which variables are eliminated."""
-        h, program = self.hybrid, self.program
-        first_message = h.first + self.done.plan.tables - self.done.plan.buckets
+        """Describe variables to the GPU, and give every number that it finds its place, in their order in G."""
+        h, program, dtype = self.hybrid, self.program, self.done.arithmetic.dtype
+        first_message = self.done.plan.output(h.first)
         count = h.last - h.first
-        self.marginal_at = np.full(count, -1, dtype=np.int64)
         spans = np.empty((count, 3), dtype=np.int64)  # place, entries, slot of the bound
         spans[:, 0] = program.at[first_message : first_message + count] - h.device_begin
         spans[:, 1] = self.done.plan.sizes[first_message : first_message + count]
-        parts = [np.zeros(0, dtype=self.done.arithmetic.dtype)]
-        at, first = 0, 0
-        while first < count:
+        self.turns: dict[int, _Turn] = {}  # by first bucket
+        parts = [np.zeros(0, dtype=dtype)]
+        at, first = 0, h.first
+        while first < h.last:
             last = first + 1
-            while last < count and program.variable[h.first + last] == program.variable[h.first + first]:
+            while last < h.last and program.variable[last] == program.variable[first]:
                 last += 1
+            waves = describe_waves(program, first, last, h.device_begin, dtype, MAX_PLUS.operation)
+            turn = _Turn(waves, [], at)
             if last - first > 1:
-                x_size = int(program.domains[program.variable[h.first + first]])
-                for b in range(first, last):
-                    self.marginal_at[b] = at
-                    starts = np.zeros((2, x_size), dtype=self.done.arithmetic.dtype)
-                    starts[0] = self.lowest
-                    if self.meta[self.where[b] + 7] == 0:  # two maxima are added
-                        starts[1] = self.lowest
-                    parts.append(starts.reshape(-1))
-                    at += 2 * x_size
-            spans[first:last, 2] = at + np.arange(last - first)
-            parts.append(np.zeros(last - first, dtype=self.done.arithmetic.dtype))
+                x_size = int(program.domains[program.variable[first]])
+                slots = range(at, at + 2 * x_size * (last - first), 2 * x_size)
+                turn = _Turn(*add_marginals(waves, slots), at)
+                parts.append(np.full(len(slots) * 2 * x_size, self.lowest, dtype=dtype))
+                at += parts[-1].size
+            self.turns[first] = turn
+            spans[first - h.first : last - h.first, 2] = at + np.arange(last - first)
+            parts.append(np.zeros(last - first, dtype=dtype))
             at += last - first
             first = last
-        self.found = np.concatenate(parts)
-        self.spans = spans.reshape(-1)
+        self.found, self.spans = np.concatenate(parts), spans.reshape(-1)
+        words = [turn.waves.meta for turn in self.turns.values()]
+        there = self.device.upload("meta", np.concatenate([np.zeros(0, dtype=np.int64), *words]))
+        ends = np.cumsum([0, *(part.size for part in words)]).tolist()
+        self.meta = {first: there[a:b] for first, a, b in zip(self.turns, ends, ends[1:], strict=False)}
 
     def run(self, first: int, last: int) -> None:
         """Match and eliminate one variable."""
-        h, program = self.hybrid, self.program
+        h, program, turn = self.hybrid, self.program, self.turns[first]
         self._send(first, last)
         if last - first > 1:
-            for b in range(first, last):
-                self._raise_marginals(b)
+            self._raise_marginals(turn, self.meta[first])
             x_size = int(program.domains[program.variable[first]])
-            begin = int(self.marginal_at[first - h.first])
-            self._read(begin + 2 * x_size * (last - first))
-            halves = self.found[begin : self.read].reshape(last - first, 2, x_size)
+            self._read(turn.found + 2 * x_size * (last - first))
+            halves = self.found[turn.found : self.read].reshape(last - first, 2, x_size)
             marginals = np.maximum(halves[:, 0] + halves[:, 1], self.lowest)
             state, limit = self.ledger.state, self.ledger.limit
             max_marginals.set_shifts(program, self.done.arena, state, first, last, marginals, limit, self.lowest)
             shift = int(program.at[program.inputs[program.input_start[first + 1] - 1]])  # they lie next to each other
             self._up(shift, shift + marginals.size)
+        run_waves(self.device, self.arena, turn.waves, self.meta[first], self.lowest, MAX_PLUS.operation)
         for b in range(first, last):
-            at = int(self.where[b - h.first])
-            message, rows = int(self.meta[at + 4]), int(self.meta[at + 3])
-            join_rows(self.device, self.arena, self.meta, at, self.meta_there, self.lows_there, self.arena, message, 0,
-                      rows, self.lowest, MAX_PLUS.operation)  # fmt: skip
             output = self.done.plan.output(b)
             if h.upload_end <= program.at[output] < h.download_end:
                 self.made_there = int(program.at[output] + self.done.plan.sizes[output])
@@ -230,40 +240,25 @@ class _There:
             max_marginals.account(self.program, bounds, self.ledger.state, first, last)
         self.waiting.clear()
 
-    def _raise_marginals(self, b: int) -> None:
-        """Queue the max-marginal of one mini-bucket."""
-        at = int(self.where[b - self.hybrid.first])
-        x_size, width, rows, both = (int(self.meta[at + i]) for i in (0, 2, 3, 7))
+    def _raise_marginals(self, turn: _Turn, meta: Any) -> None:
+        """Queue the max-marginals of a variable's mini-buckets."""
         dtype = self.done.arithmetic.dtype
-        s = self.device.buffer("S", x_size * rows, dtype)
-        columns = self.device.buffer("B", x_size * width, dtype)
-        start = self.device.buffer("start", both * rows, np.dtype(np.int64))
-        work = max(x_size * rows, x_size * width, both * rows)
-        prepare[min(-(-work // 256), 4096), 256](
-            self.arena, self.meta_there, self.lows_there, at, 0, rows, s, columns, start, self.lowest
-        )
-        across = 1 if both == 0 else -(-width // TILE)
-        lines = rows if both > 0 else -(-max(rows, width) // LANES)  # of work, a group of threads each
-        groups, pieces = _cut(lines, x_size * across)
-        pieces *= across
-        slot = int(self.marginal_at[b - self.hybrid.first])
-        marginal_kernel(dtype, min(both, 3))[x_size * pieces, (LANES, groups)](
-            self.arena, self.meta_there, self.lows_there, at, s, columns, start, rows, self.found_there, slot,
-            pieces, across, self.lowest, self.half,
-        )  # fmt: skip
+        sums = self.device.buffer("sums", turn.waves.sums, dtype)
+        start = self.device.buffer("start", turn.waves.start, np.dtype(np.int64))
+        for number, table, blocks, groups in turn.marginals:
+            if number < 0:
+                prepare[blocks, 256](self.arena, meta, table, sums, start, self.lowest)
+            else:
+                marginal_kernel(dtype, number)[blocks, (LANES, groups)](
+                    self.arena, meta, table, sums, start, self.found_there, self.lowest, self.half
+                )
 
     def _raise_bounds(self, first: int, last: int) -> None:
         """Queue the bounds of a variable's messages."""
         begin = first - self.hybrid.first
         entries = int(self.spans[3 * begin + 1 : 3 * (last - self.hybrid.first) : 3].max())
-        groups, pieces = _cut(-(-entries // LANES), last - first)
-        kernel = bound_kernel(self.done.arithmetic.dtype)
-        kernel[(pieces, last - first), (LANES, groups)](
+        lines = -(-entries // LANES)
+        groups = min(GROUPS, lines)
+        bound_kernel(self.done.arithmetic.dtype)[(cut(lines, last - first, groups), last - first), (LANES, groups)](
             self.arena, self.spans_there, begin, self.found_there, self.lowest, self.half
         )
-
-
-def _cut(lines: int, blocks: int) -> tuple[int, int]:
-    """Return the groups of a block, and into how many blocks each of ``blocks`` is cut, so that the GPU is busy."""
-    groups = min(GROUPS, lines)
-    return groups, max(1, min(lines // (groups * _STEPS), _BLOCKS // blocks))

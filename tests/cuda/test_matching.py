@@ -5,13 +5,15 @@ import pytest
 from problem_strategies import random_table
 
 import dmcmc.inference.backends as backends
+import dmcmc.inference.gpu_waves as gpu_waves
 import dmcmc.inference.matched_cuda as matched_cuda
 from dmcmc import Factor
 from dmcmc.inference.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.backends import Backend
 from dmcmc.inference.device import gpu_problem
+from dmcmc.inference.elimination import eliminate
 from dmcmc.inference.flat import flatten
-from dmcmc.inference.gpu_elimination import GpuElimination
+from dmcmc.inference.gpu_elimination import GpuElimination, eliminate_hybrid
 from dmcmc.inference.hybrid import divide_work
 from dmcmc.inference.matched_cuda import eliminate_matched_hybrid, variables_in_order
 from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
@@ -66,28 +68,28 @@ def both_ways(flat, plan, arithmetic, threshold, room=None):
     return eliminate_matched(flat, plan, arithmetic, room=room), there
 
 
-@pytest.mark.parametrize(("seed", "threshold"), [(0, 1), (114, 2), (19, 10)])
+@pytest.mark.parametrize(("seed", "threshold"), [(114, 2), (19, 10)])
 def test_integers_are_the_same_to_the_bit_however_the_work_is_divided(seed, threshold):
     assert_equal(*both_ways(*problem(seed), threshold))
 
 
 def test_also_in_64_bits():
-    flat, plan, arithmetic = problem(6, 2**40)
+    flat, plan, arithmetic = problem(13, 2**40, n=4, count=6)
     assert arithmetic.dtype == np.int64
-    assert_equal(*both_ways(flat, plan, arithmetic, 10))
+    assert_equal(*both_ways(flat, plan, arithmetic, 4))  # all on the GPU
 
 
 def test_shifts_are_left_out_where_they_are_left_out_on_the_cpu():
-    flat, plan, arithmetic = problem(8, 30, hard=0.0)
+    flat, plan, arithmetic = problem(8, 30, hard=0.0, n=4, count=6)
     free = eliminate_matched(flat, plan, arithmetic)
-    here, there = both_ways(flat, plan, arithmetic, 6, room=free.live - 1)
+    here, there = both_ways(flat, plan, arithmetic, 4, room=free.live - 1)
     assert here.skipped > 0
     assert_equal(here, there)
     assert chosen(here) == chosen(there)
 
 
 def test_floats_agree_within_the_margin_and_their_shifts_add_up_to_nothing():
-    flat, plan, arithmetic = problem(9, 1e3, floats=True)
+    flat, plan, arithmetic = problem(10, 1e3, floats=True, n=4, count=6)
     here, there = both_ways(flat, plan, arithmetic, 4)
     assert here.shifts == there.shifts > 0
     assert there.margin == pytest.approx(here.margin) and there.margin > 0
@@ -105,23 +107,38 @@ def test_floats_agree_within_the_margin_and_their_shifts_add_up_to_nothing():
             assert (shifts.sum(axis=0)[possible] == 0).all()
 
 
-@pytest.mark.parametrize("both", range(4))
-def test_marginals_over_several_tiles_and_any_number_of_tables_that_vary_with_both_sides(both, monkeypatch):
-    """A mini-bucket over x = 0 with h = (1, 2) and l = 3, more than a tile of it."""
-    monkeypatch.setattr(matched_cuda, "choose_low", lambda *_: 1)
-    domains = np.array([2, 3, 5, 140, 2])
+@pytest.mark.parametrize(("both", "room"), [(0, 99999), (1, 99999), (2, 0), (3, 99999)])
+def test_marginals_over_several_tiles_and_any_number_of_tables_that_vary_with_both_sides(both, room, monkeypatch):
+    """A mini-bucket over x = 0 with h = (1, 2) and l = 3, more than a tile of it, in a wave of its own or not."""
+    monkeypatch.setattr(gpu_waves, "choose_lows", lambda program, first, last: program.low[first:last].fill(1))
+    monkeypatch.setattr(gpu_waves, "_ROOM", room)
+    domains = np.array([2, 3, 3, 130, 2, 2])
     scopes = [(0, 1, 2), (0, 3), (0, 1, 3), (0, 2, 3), (0, 1, 2, 3)][: 2 + both]
     rng = np.random.default_rng(both)
     tables = [rng.integers(-99, 99, domains[list(s)], dtype=np.int32) for s in scopes]
     for table in tables:
         table[rng.random(table.shape) < 0.2] = -(2**29)
-    scopes.append((0, 4))
-    tables.append(rng.integers(-9, 9, (2, 2), dtype=np.int32))
+    scopes.append((0, 4, 5))
+    tables.append(rng.integers(-9, 9, (2, 2, 2), dtype=np.int32))
     arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000)
-    plan = plan_mini_buckets(scopes, domains, [0], range(1, 5), z=3, shifts=True)
+    plan = plan_mini_buckets(scopes, domains, [0], range(1, 6), z=3, shifts=True)
     here, there = both_ways(flatten(scopes, tables, arithmetic.dtype), plan, arithmetic, 1)
     assert here.shifts == plan.buckets == 2
     assert_equal(here, there)
+
+
+def test_where_every_value_is_forbidden_the_same_is_chosen():
+    """Sums with −∞ in them depend on their order: here −5 − ∞ + 5 is 5 above −∞, and −∞ + 5 − 5 is not."""
+    domains, lowest = np.array([2, 2, 2]), -(2**29)
+    scopes = [(0, 1), (0, 1), (0, 2)]
+    tables = [np.array([t, t], dtype=np.int32).T for t in ([lowest, lowest], [5, 3], [-5, 0])]
+    arithmetic = Arithmetic(np.dtype(np.int32), lowest, 1000)
+    flat, plan = flatten(scopes, tables, arithmetic.dtype), plan_mini_buckets(scopes, domains, [0], [1, 2], z=1)
+    assert plan.buckets == 2
+    values = np.zeros((2, 3), dtype=np.int64)
+    eliminate(flat, plan, arithmetic).choose(values[0])
+    eliminate_hybrid(flat, divide_work(plan, 1), arithmetic).choose(values[1])
+    assert np.array_equal(*values)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -140,7 +157,7 @@ def test_a_divided_plan_is_walked_in_the_order_of_the_plan(seed):
 
 @pytest.fixture
 def eager(monkeypatch):
-    monkeypatch.setattr(backends, "_BUCKET", 6)
+    monkeypatch.setattr(backends, "_BUCKETS", np.array([6]))
     monkeypatch.setattr(backends, "_CELL", 1.0)
 
 
