@@ -22,7 +22,7 @@ _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its table
 # Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a wave's launches, of opening
 # a GPU and loading the kernels.
 _CELL, _UPDATE, _TRIP, _WAVE, _OPEN = 0.7e-9, 5e-8, 9e-4, 7e-5, 1.0
-_MATCHED = 8e-5  # seconds of a mini-bucket's launches
+_MATCHED = 2.5e-4  # seconds of a mini-bucket with moment matching: launches, and copies to the host and back
 
 
 @dataclass(frozen=True)
