@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dmcmc import wcsp
+from dmcmc.formats import load
 from dmcmc.inference.errors import DmcmcError
 from dmcmc.inference.orders import best_order
 
@@ -24,7 +24,7 @@ _RESULTS = Path(__file__).parent / "results" / "orders.txt"
 
 def measure(file: Path) -> str:
     """Return one line about a file."""
-    problem = wcsp.load(file)
+    problem = load(file)
     scopes = [f.scope for f in problem.factors]
     times = []
     for _ in range(_REPEATS):

@@ -12,7 +12,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.arena import choose_values, place_inputs
+from dmcmc.inference.arena import choose_rows, choose_values, place_inputs
 from dmcmc.inference.arithmetic import Arithmetic, Table
 from dmcmc.inference.flat import FlatTables, flatten
 from dmcmc.inference.join_cpu import join, run_buckets, split_bucket
@@ -66,6 +66,11 @@ class Elimination:
         """Set the maximising value of every eliminated variable in ``values`` (variables,), which has the kept ones."""
         lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
         choose_values(self.plan.program, self.arena, values, lowest, 0, self.plan.buckets)
+
+    def choose_all(self, values: NDArray[np.int64]) -> None:
+        """Do :meth:`choose` for every row of ``values`` (rows, variables), in C order."""
+        lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
+        choose_rows(self.plan.program, self.arena, values, lowest, 0, self.plan.buckets)
 
     def maximise(self, values: MutableMapping[int, int]) -> None:
         """Add the maximising value of every eliminated variable to a mapping, which holds the kept ones.

@@ -45,8 +45,12 @@ class GpuElimination(Elimination):
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values; see :meth:`Elimination.choose`. One launch for all of G."""
+        self.choose_all(values[None])
+
+    def choose_all(self, values: NDArray[np.int64]) -> None:
+        """Set the maximising values for several assignments of the kept variables."""
         h = self.hybrid
-        self.choose_rows(values[None], np.array([[0, h.first], [h.first, h.last], [h.last, h.plan.buckets]]))
+        self.choose_rows(values, np.array([[0, h.first], [h.first, h.last], [h.last, h.plan.buckets]]))
 
     def choose_rows(self, values: NDArray[np.int64], ranges: NDArray[np.int64]) -> None:
         """Set the maximising values for several assignments of the kept variables; one launch for all.

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.agents import LocalProblem
 from dmcmc.inference.arithmetic import Arithmetic, Table
@@ -21,6 +22,7 @@ from dmcmc.inference.stop import NO_STOP
 from dmcmc.samplers.protocol import SampledTable, Settings
 
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
+_LOOKED_UP = 1 << 22  # rows times variables of an agent whose hidden values are all looked up before its tables go
 
 Witness = Callable[[Mapping[int, int]], dict[int, int]]
 
@@ -87,7 +89,11 @@ def _solve_large(local: LocalProblem, settings: Settings) -> SampledTable:
     start, arithmetic = time.perf_counter(), settings.arithmetic
     done = settings.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
     left = tuple(Table(scope, values.copy()) for scope, values in done.remaining())
-    witness = partial(_witness_anew, local, arithmetic, replace(settings.backend, stop=NO_STOP))
+    witness: Witness
+    if local.rows * local.domains.size <= _LOOKED_UP:
+        witness = partial(_witness_found, local, _all_witnesses(local, done))
+    else:
+        witness = partial(_witness_anew, local, arithmetic, replace(settings.backend, stop=NO_STOP))
     return _table(left, witness, time.perf_counter() - start, done.plan.cells)
 
 
@@ -100,6 +106,23 @@ def _witness(done: Elimination, values: Mapping[int, int]) -> dict[int, int]:
     chosen = dict(values)
     done.maximise(chosen)
     return {v: chosen[v] for v in chosen if v not in values}
+
+
+def _all_witnesses(local: LocalProblem, done: Elimination) -> NDArray[np.int32]:
+    """Return the best hidden values of every row, (rows, hidden)."""
+    values = np.zeros((local.rows, local.domains.size), dtype=np.int64)
+    if local.interface:
+        rows = np.unravel_index(np.arange(local.rows), local.interface_shape)
+        values[:, list(local.interface)] = np.stack(rows, axis=1)
+    done.choose_all(values)
+    return values[:, list(local.hidden)].astype(np.int32)
+
+
+def _witness_found(local: LocalProblem, found: NDArray[np.int32], values: Mapping[int, int]) -> dict[int, int]:
+    """Return the hidden values of a row that have been looked up."""
+    shape = local.interface_shape
+    row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
+    return dict(zip(local.hidden, found[row].tolist(), strict=True))
 
 
 def _witness_anew(

@@ -1,4 +1,4 @@
-"""Exact agents whose tables are too many to keep: VALUE asks for one row, which is eliminated anew."""
+"""Exact agents whose tables are too many to keep: rows are looked up before they go, or one is eliminated anew."""
 
 import pytest
 from problem_strategies import random_problem
@@ -9,11 +9,13 @@ from dmcmc.solve import solve
 
 
 @pytest.mark.parametrize("kept_bytes", [-1, 40, 400])  # none, some, most agents' tables are kept
+@pytest.mark.parametrize("looked_up", [0, 1 << 22])
 @pytest.mark.parametrize("seed", range(12))
-def test_a_row_eliminated_anew_gives_the_same_answer(monkeypatch, seed, kept_bytes):
+def test_the_answer_does_not_depend_on_what_is_kept(monkeypatch, seed, looked_up, kept_bytes):
     problem = random_problem(seed, agents=3)
     config = parse({"problem": {"file": "-"}, "local": {"method": "exact"}})
     kept = solve(problem, config)
     monkeypatch.setattr(exact, "_KEPT", kept_bytes)
+    monkeypatch.setattr(exact, "_LOOKED_UP", looked_up)
     anew = solve(problem, config)
     assert (anew.objective, anew.bound, anew.status) == (kept.objective, kept.bound, kept.status)
