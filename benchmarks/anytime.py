@@ -162,6 +162,7 @@ def draw(found: dict[str, list[dict[str, Any]]], picture: Path) -> None:
                 panel.step(times, values, style, where="post", color=colours.get(solver, "k"), linewidth=1.2)
         panel.axhline(100, color="grey", linewidth=0.5)
         panel.set_xscale("log")
+        panel.set_xlim(0.3, 70)
         panel.set_title(name, fontsize=9)
         panel.set_ylim(90, 150 if "n50" in name else 130 if "n25" in name else 115)
         panel.grid(alpha=0.3)

@@ -64,7 +64,7 @@ def ascend(words, g, tables, tiles, room, octets, first, last):
     for step in range(first, last):
         if not sweep(words, g, tables, tiles, room, octets, step % 2 == 0):
             return step
-        if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
+        if words[g + TRIANGLES] > 0 and step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(words, g, tables, tiles, room, octets)
     return last
 

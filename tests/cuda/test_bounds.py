@@ -51,6 +51,7 @@ def lower(states, rows, found):
     [
         (0, {"shifts": 17}),  # recentred once
         (1, {"hard": 0.6}),
+        (6, {"scopes": [(0, 1), (1, 2), (2, 3), (3, 4), (4,)], "shifts": 17}),  # no triangles
         (2, {"interface": (3, 4)}),
         (3, {"scopes": [*SCOPES, (0, 2, 4), (1, 2, 3)]}),
         (4, {"scopes": [*SCOPES, (0, 3, 4), (3, 4), (4, 3, 1, 0)], "interface": (3, 4), "hard": 0.3}),
