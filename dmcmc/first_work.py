@@ -16,10 +16,11 @@ from dmcmc.inference.errors import OutOfTime
 from dmcmc.inference.stop import NO_STOP
 from dmcmc.mpi.world import World
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto import FIRST_SHARE, SAMPLER, Choice, bound_seconds, sampled_choice
+from dmcmc.samplers.auto import FIRST_SHARE, Choice, bound_seconds, sampled_choice
 from dmcmc.samplers.launch import ChainSolver
 from dmcmc.samplers.protocol import Resumable, SampledTable, Settings
 from dmcmc.samplers.row_choice import choose_rows
+from dmcmc.samplers.survey import SAMPLER
 from dmcmc.task import Task
 
 _CHOSEN, _ASKED = 0.5, 0.8  # of the time budget: then exact agents give up; where local.method asks for them

@@ -18,10 +18,11 @@ from dmcmc.inference.threads import cores, run_parallel
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto import CPU_CELLS, Choice, Limits, Survey, choose, exact_option, fixed_choice, survey
+from dmcmc.samplers.auto import CPU_CELLS, Choice, Limits, choose, exact_option, fixed_choice
 from dmcmc.samplers.protocol import Settings
 from dmcmc.samplers.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.schedule import Temperature
+from dmcmc.samplers.survey import Survey, survey
 
 _QUICK = 0.05  # of the time budget
 _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up to here, else so many

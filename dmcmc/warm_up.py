@@ -20,10 +20,10 @@ from dmcmc.inference.tables import forbidden_value
 from dmcmc.mpi.world import World
 from dmcmc.progress import Progress
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto import SAMPLER
 from dmcmc.samplers.chains import compile_chains
 from dmcmc.samplers.launch import ChainSolver
 from dmcmc.samplers.rates import load_rates
+from dmcmc.samplers.survey import SAMPLER
 from dmcmc.task import Task, prepare
 
 Solve = Callable[[Problem, Config], object]

@@ -1,7 +1,7 @@
 """``auto``: what each agent does, by what it would take: exact elimination, or sampling and a bound.
 
-:func:`survey` counts an agent's work, wherever it is; :func:`choose` then decides for all agents at once, from the
-counts alone, so that every rank comes to the same answer. Without a time budget it is given nominal rates: the answer
+:func:`choose` decides for all agents at once, from the counts of :mod:`dmcmc.samplers.survey` alone, so that every rank
+comes to the same answer. Without a time budget it is given nominal rates: the answer
 is then the same on every machine.
 """
 
@@ -9,32 +9,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-
-from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.arithmetic import Arithmetic
 from dmcmc.inference.bounds.dual import FIRST_SHIFTS, MOST_ROWS
 from dmcmc.inference.bounds.graph import CLUSTER_BYTES
 from dmcmc.inference.errors import ResourceError
-from dmcmc.inference.flat import flatten, magnitudes
-from dmcmc.inference.orders import Order
-from dmcmc.inference.plan import plan_elimination
-from dmcmc.samplers import registry
-from dmcmc.samplers.effort import bucket_efforts
 from dmcmc.samplers.rates import NOMINAL, Rates, sweep_units, update_seconds
+from dmcmc.samplers.survey import SAMPLER, Survey
 
-SAMPLER = "annealing"
 CPU_CELLS, GPU_CELLS = 4_000_000_000, 4_000_000_000_000  # without a time budget: some seconds
 EXACT_SHARE = 0.25  # of the time budget: a first answer should come soon, and what is left shows where the gap is
 FIRST_SHARE = 0.1  # of the time budget goes to the first bounds at most
 _FIRST_SWEEPS = 3  # of a row, without a time budget
-_LARGE = 1 << 19  # joined cells of a bucket that all threads work on
-_GPU_BUCKET = 1 << 18  # joined cells of a bucket that the GPU works on
 _AGENT = 3e-4  # seconds of an agent, whatever it does
 _DETOUR, _DOUBT = 1.5, 7.0  # times what bounds take: they come in slices; and where the graph has few triangles
 _WIDEST, _TIGHT = 12, 0.1  # induced width up to which triangles close gaps, given so many a pair and unit of width
 _AMPLE = 2.0  # times the estimate goes to a first bound: to come back to it takes a cycle more
-_DENSE_GRAPH = 3000  # variables up to which triangles are counted by matrices
 
 
 @dataclass(frozen=True)
@@ -68,57 +56,6 @@ class Limits:
     gpu: bool = False
     opened: bool = False
     bound: str = "auto"
-
-
-class Survey(NamedTuple):
-    """An agent's work, counted.
-
-    Attributes
-    ----------
-    agent, hidden, interface, rows : int
-    listed : int
-        Rows that sampling would list; 0 for all.
-    width : int
-        Induced width of the elimination.
-    cells : float
-        Joined cells.
-    effort, shared : float
-        Nanoseconds on one core of a nominal machine; those of buckets that all threads work on.
-    device, device_effort, device_buckets
-        Cells, nanoseconds on the CPU and number of the buckets that a GPU would take.
-    bytes : int
-        Of the elimination's tables.
-    updates : float
-        Draws of a first sampling.
-    values : float
-        Mean domain size.
-    pairs, triangles : int
-        Of the hidden variables' graph.
-    weight : float
-        Σ largest entries of the factors: what the agent's gap may be.
-    obstacle : str
-        Why it cannot be sampled; empty if it can.
-    """
-
-    agent: int
-    hidden: int
-    interface: int
-    rows: int
-    listed: int
-    width: int
-    cells: float
-    effort: float
-    shared: float
-    device: float
-    device_effort: float
-    device_buckets: int
-    bytes: int
-    updates: float
-    values: float
-    pairs: int
-    triangles: int
-    weight: float
-    obstacle: str
 
 
 class Option(NamedTuple):
@@ -160,85 +97,6 @@ class Choice(NamedTuple):
     first_bound: float
     reason: str
     others: tuple[Option, ...] = ()
-
-
-def survey(
-    local: LocalProblem,
-    listed: int,
-    runs: int,
-    samples: int,
-    memory: int,
-    arithmetic: Arithmetic,
-    planned: bool = True,
-) -> Survey:
-    """Count an agent's work.
-
-    Parameters
-    ----------
-    listed
-        Rows that sampling would list; 0 for all.
-    runs, samples
-        Of a first sampling.
-    planned
-        Whether the elimination is of interest: to plan it takes a moment. If not, it counts as nothing.
-    """
-    if planned:
-        order, plan = local.order, local.plan
-    else:
-        order, plan = Order((), 0.0, 0.0, 0), plan_elimination([], np.zeros(0, dtype=np.int64), [])
-    cells = plan.program.cells.astype(np.float64)
-    on_gpu, efforts = cells >= _GPU_BUCKET, bucket_efforts(plan)
-    members = np.array(local.hidden or local.interface, dtype=np.int64)
-    pairs, triangles = _graph(local)
-    return Survey(
-        agent=local.agent,
-        hidden=len(local.hidden),
-        interface=len(local.interface),
-        rows=local.rows,
-        listed=listed,
-        width=order.width,
-        cells=order.cells,
-        effort=float(efforts.sum()),
-        shared=float(efforts[cells >= _LARGE].sum()),
-        device=float(cells[on_gpu].sum()),
-        device_effort=float(efforts[on_gpu].sum()),
-        device_buckets=int(on_gpu.sum()),
-        bytes=plan.entries * arithmetic.dtype.itemsize,
-        updates=float(listed or local.rows) * runs * samples * len(local.hidden),
-        values=float(local.domains[members].mean()) if members.size else 1.0,
-        pairs=pairs,
-        triangles=triangles,
-        weight=float(sum(magnitudes(flatten([f.scope for f in local.factors], [f.table for f in local.factors])))),
-        obstacle=_obstacle(local, listed, memory, arithmetic),
-    )
-
-
-def _obstacle(local: LocalProblem, listed: int, memory: int, arithmetic: Arithmetic) -> str:
-    """Return why an agent cannot be sampled, or an empty string."""
-    if listed:
-        hidden = (*local.interface, *local.hidden)
-        local = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
-    try:
-        registry.get(SAMPLER).check(local, memory, arithmetic)
-    except ResourceError as error:
-        return str(error)
-    return ""
-
-
-def _graph(local: LocalProblem) -> tuple[int, int]:
-    """Return the pairs and triangles of the hidden variables' graph, by its factors over two variables."""
-    place = {v: i for i, v in enumerate(local.hidden)}
-    pairs = {
-        tuple(sorted((place[f.scope[0]], place[f.scope[1]])))
-        for f in local.factors
-        if len(f.scope) == 2 and f.scope[0] in place and f.scope[1] in place
-    }
-    if len(pairs) < 3 or len(place) > _DENSE_GRAPH:
-        return len(pairs), 0
-    adjacent = np.zeros((len(place), len(place)), dtype=np.float32)
-    for a, b in pairs:
-        adjacent[a, b] = adjacent[b, a] = 1
-    return len(pairs), round(float((adjacent @ adjacent * adjacent).sum(dtype=np.float64)) / 6)
 
 
 def exact_option(work: Survey, limits: Limits, rates: Rates) -> Option:

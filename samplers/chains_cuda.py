@@ -14,7 +14,8 @@ import numpy as np
 from numba import cuda, njit
 from numpy.typing import NDArray
 
-from dmcmc.samplers.gibbs_cuda import HEADER, exchange_rungs
+from dmcmc.samplers.exchange_cuda import exchange_rungs
+from dmcmc.samplers.gpu_layout import HEADER
 from dmcmc.samplers.model import ChainModel
 from dmcmc.samplers.protocol import Sampler
 from dmcmc.samplers.rounds import start_row

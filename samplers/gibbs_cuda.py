@@ -16,7 +16,6 @@ Scores are not kept between draws: reading a variable's columns anew costs less 
 threads bring their neighbours' scores up to date, and the only state is z.
 """
 
-import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -24,15 +23,15 @@ import numpy as np
 from numba import cuda, types
 
 from dmcmc.inference.cache import cuda_options
+from dmcmc.samplers.exchange_cuda import exchange_rungs
 from dmcmc.samplers.gibbs import eased_score, share_of
-from dmcmc.samplers.gpu_layout import WIDE
+from dmcmc.samplers.gpu_layout import HEADER, WIDE
 from dmcmc.samplers.rng import philox, uniform
-from dmcmc.samplers.rounds import START_BLOCK, SWAP_BLOCK
+from dmcmc.samplers.rounds import START_BLOCK
 
 # Where columns are read from: device memory; shared memory, a variable's, two variables' in turns, all of the agent's.
 GLOBAL, SINGLE, TURNS, WHOLE = range(4)
 _LOG2_E = 1.4426950408889634
-HEADER = 24  # words of an agent's header, see gpu_batch
 WORD = np.uint64
 
 
@@ -403,74 +402,3 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
             best_utility[slot] = top
 
     return gibbs
-
-
-@cuda.jit(device=True)
-def exchange_rungs(live, mates, worths, slot, run, runs, rung, worth, temperature, ladders, at, k0, k1, row, trial):
-    """Hold a chain's rung against its neighbour's; return the rung after it. All threads of a block come here.
-
-    Both chains of a pair come to the same decision, see :func:`dmcmc.samplers.chains._exchange`.
-    """
-    first = slot - np.uint64(run)  # the row's chains are neighbours
-    cuda.syncthreads()
-    if live:
-        mates[first + np.uint64(rung)] = run
-        worths[slot] = worth
-    cuda.syncthreads()
-    if not live:
-        return rung
-    parity = np.uint32((trial + np.uint32(1)) & np.uint32(1))
-    lower = rung if (rung & np.uint32(1)) == parity else rung - np.uint32(1)
-    if (rung == 0 and parity == 1) or lower + np.uint32(1) >= runs:
-        return rung
-    below, above = (
-        first + np.uint64(mates[first + np.uint64(lower)]),
-        first + np.uint64(mates[first + np.uint64(lower) + np.uint64(1)]),
-    )
-    word = philox(k0, k1, row, lower, trial, SWAP_BLOCK)[0]
-    cold = 1.0 / np.float64(np.float32(temperature * ladders[at + lower]))
-    hot = 1.0 / np.float64(np.float32(temperature * ladders[at + lower + np.uint32(1)]))
-    if math.log(uniform(word)) < (cold - hot) * (worths[above] - worths[below]):
-        return lower + np.uint32(1) if rung == lower else lower
-    return rung
-
-
-@cuda.jit(**cuda_options())
-def keep_best(
-    entries,
-    where,
-    heads,
-    group,
-    first,
-    repair,
-    best_states,
-    best_utility,
-    states_before,
-    utility_before,
-    states_after,
-    utility_after,
-):
-    """Keep the best state of each row, of its runs in this launch and of earlier rounds; ties go to the earliest."""
-    block, tid, threads = np.uint32(cuda.blockIdx.x), np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
-    e = where[block]
-    h = np.int64(entries[4 * e]) * HEADER
-    runs, rows, hidden = np.uint32(heads[h + 22]), np.uint32(entries[4 * e + 2]), np.uint32(heads[h + 2])
-    used = np.uint32(threads - threads % np.uint32(group))
-    index = (block - np.uint32(entries[4 * e + 3])) * used + tid
-    if tid >= used or index % runs != 0 or index >= rows * runs:
-        return
-    row = np.int64(entries[4 * e + 1]) + np.int64(index // runs)
-    slots = np.uint64(cuda.gridDim.x) * np.uint64(threads)
-    slot = np.uint64(block) * np.uint64(threads) + np.uint64(tid)
-    place = np.uint64(heads[h + 8] + row)
-    winner, top, improved = slot, utility_before[place], False
-    half = np.int64(1) << np.int64(heads[h + 13] - 1) if heads[h + 13] > 0 else np.int64(0)
-    done = repair and (heads[h + 13] == 0 or top > -half)  # a repair leaves rows alone that violate nothing
-    for run in range(runs if not done else 0):
-        utility = best_utility[slot + np.uint64(run)]
-        if utility > top or (first and run == 0):
-            winner, top, improved = slot + np.uint64(run), utility, True
-    utility_after[place] = top
-    for v in range(hidden):
-        at = np.uint64(heads[h + 19]) + np.uint64(v) * np.uint64(heads[h + 7]) + np.uint64(row)
-        states_after[at] = best_states[np.uint64(v) * slots + winner] if improved else states_before[at]

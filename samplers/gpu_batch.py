@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.gibbs import share_unit
-from dmcmc.samplers.gibbs_cuda import GLOBAL, HEADER, SINGLE, TURNS, WHOLE, Shape
-from dmcmc.samplers.gpu_layout import lay_out
+from dmcmc.samplers.gibbs_cuda import GLOBAL, SINGLE, TURNS, WHOLE, Shape
+from dmcmc.samplers.gpu_layout import HEADER, lay_out
 from dmcmc.samplers.model import ChainModel
 
 _MOST_WORDS = 8  # words of scores in registers at once

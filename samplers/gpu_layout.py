@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from dmcmc.samplers.model import ChainModel
 
 WIDE = 0xFFFF  # in a record: the factor has several other variables
+HEADER = 24  # words of an agent's header, see gpu_batch
 
 
 class Layout(NamedTuple):

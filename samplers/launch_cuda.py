@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.device import gpu_limits, shared_device
 from dmcmc.samplers import gibbs
+from dmcmc.samplers.best_cuda import keep_best
 from dmcmc.samplers.chains_cuda import chains_kernel, join_models
-from dmcmc.samplers.gibbs_cuda import gibbs_kernel, keep_best
+from dmcmc.samplers.gibbs_cuda import gibbs_kernel
 from dmcmc.samplers.gpu_batch import alike, choose_launch, fit_bytes, heads_of, pack
 from dmcmc.samplers.model import ChainModel
 from dmcmc.samplers.protocol import Sampler

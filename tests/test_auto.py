@@ -21,9 +21,10 @@ from dmcmc.inference.arithmetic import choose_arithmetic
 from dmcmc.inference.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.samplers import rates
-from dmcmc.samplers.auto import SAMPLER, Limits, choose, survey, sweeps_for
+from dmcmc.samplers.auto import Limits, choose, sweeps_for
 from dmcmc.samplers.effort import bucket_efforts
 from dmcmc.samplers.rates import NOMINAL
+from dmcmc.samplers.survey import SAMPLER, survey
 
 MPIRUN = Path(sys.executable).with_name("mpirun")
 MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}

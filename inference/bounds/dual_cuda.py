@@ -11,7 +11,7 @@ from dmcmc.inference.bounds import rows_cuda
 from dmcmc.inference.bounds.dual import DualState
 from dmcmc.inference.bounds.graph import Layout, Shares
 from dmcmc.inference.bounds.quantise import NEVER
-from dmcmc.inference.bounds.words import graph_words, triangle_levels
+from dmcmc.inference.bounds.words import graph_words, largest_level
 from dmcmc.inference.device import gpu_limits, shared_device
 
 Ints = NDArray[np.int64]
@@ -55,9 +55,8 @@ def _least_room(layout: Layout, width: int) -> int:
     return max(three, width * (2 + width + degree))
 
 
-def _most_room(layout: Layout, width: int) -> int:
+def _most_room(layout: Layout, width: int, level: int) -> int:
     """Return the words that a block could use: a level's triangles, or all pairs of a variable."""
-    level = int(np.bincount(triangle_levels(layout.whole.triangles)).max(initial=0))
     degree = int(np.diff(layout.whole.incident_at).max(initial=0))
     return max(3 * level * width * (width + 1), width * (1 + degree * (width + 2)))
 
@@ -91,9 +90,9 @@ class DeviceDuals:
             at = begin + whole.size + hidden.size
             self._agents[k] = begin, begin + whole.size, base, at, shape.size
             words += [whole, hidden, shape]
-            begin, base, self._slot = at + shape.size, base + entries, max(self._slot, own)
             least = max(least, _least_room(layout, self._width))
-            most = max(most, _most_room(layout, self._width))
+            most = max(most, _most_room(layout, self._width, largest_level(whole, begin)))
+            begin, base, self._slot = at + shape.size, base + entries, max(self._slot, own)
         half = (shared // 2 - _BLOCK) // 4  # so that two blocks share a multiprocessor, where they fit
         self._room = max(least, min(most, half))
         fitting = shared // (4 * self._room + _BLOCK)

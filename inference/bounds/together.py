@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _PROBE = 2  # sweeps of a first look at how long rows take
 _BATCH = 16  # sweeps with the interface free between two looks at the clock
-_LONGEST = 4.0  # seconds that rows are worked on at once: nothing can stop a GPU in between
+_LONGEST = 1.0  # seconds that rows are worked on at once: nothing can stop a GPU in between
 
 
 class Wish(NamedTuple):
@@ -76,7 +77,7 @@ class _Work:
     def __init__(self, wishes: Sequence[Wish], states: Sequence[DualState], backend: Backend) -> None:
         from dmcmc.inference.bounds.dual_cuda import DeviceDuals
 
-        self.wishes, self.states = wishes, states
+        self.wishes, self.states, self.stop = wishes, states, backend.stop
         for width in sorted({s.width for s in states if s.on_device is None}):
             new = [s for s in states if s.on_device is None and s.width == width]
             group = DeviceDuals(new, backend.sharers)
@@ -107,7 +108,7 @@ class _Work:
             return self._run(wanted)
         start = time.perf_counter()
         end, pace, batch = start + seconds, 0.0, 1
-        while min(s.done for s in self.states) < FIRST_SHIFTS and time.perf_counter() < start + FIRST_SHARE * seconds:
+        while self._least_done() < FIRST_SHIFTS and time.perf_counter() < start + FIRST_SHARE * seconds:
             pace = self._timed_shift(batch)
             batch = min(2 * batch, _BATCH)
         begin = time.perf_counter()
@@ -115,14 +116,19 @@ class _Work:
         row_pace = (time.perf_counter() - begin) / _PROBE
         pace = pace or self._timed_shift(1)
         # For each sweep of the rows SHIFTS of the free interface, as on the CPU; the rows' launch is the last.
-        count = min(int((end - time.perf_counter()) / (SHIFTS * pace + row_pace)), int(_LONGEST / row_pace))
+        most = int(_LONGEST / row_pace)
+        count = min(int((end - time.perf_counter()) / (SHIFTS * pace + row_pace)), most)
         if count <= _PROBE:
             return left
         until = end - count * row_pace
-        while time.perf_counter() + _BATCH * pace < until and any(state.fits for state in self.states):
+        while time.perf_counter() + _BATCH * pace < until and self._least_done() < inf:
             pace = self._timed_shift(_BATCH)
-        count = int((end - time.perf_counter()) / row_pace)
-        return self._run(count) if count > _PROBE else left
+        count = min(int((end - time.perf_counter()) / row_pace), most)
+        return self._run(count) if count > _PROBE and not self.stop.over else left
+
+    def _least_done(self) -> float:
+        """Return the fewest sweeps of a state that can take more; inf if none can, or it is time to stop."""
+        return inf if self.stop.over else min((state.done for state in self.states if state.fits), default=inf)
 
     def _timed_shift(self, sweeps: int) -> float:
         """Return the seconds of each of some sweeps with the interface free."""

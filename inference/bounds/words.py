@@ -96,3 +96,9 @@ def graph_words(graph: Graph, width: int, slices: Ints, begin: int) -> tuple[NDA
         at += values.size
     words = np.concatenate([header, *(values.ravel() for values in lists.values())])
     return words.astype(np.int32), int(header[ENTRIES])
+
+
+def largest_level(words: NDArray[np.int32], begin: int) -> int:
+    """Return how many triangles the largest level of a graph has, from the words that begin at ``begin``."""
+    at, levels = int(words[LEVEL_AT]) - begin, int(words[LEVELS])
+    return int(np.diff(words[at : at + levels + 1]).max(initial=0))
