@@ -118,7 +118,7 @@ def test_an_agent_that_cannot_be_sampled_is_not_given_up(monkeypatch):
     seen = []
     quick = exact._solve
     monkeypatch.setattr(exact, "_solve", lambda some, s: seen.append(s.backend.stop.until) or quick(some, s))
-    monkeypatch.setattr("dmcmc.samplers.auto._obstacle", lambda *_: "too many rows")
+    monkeypatch.setattr("dmcmc.samplers.survey._obstacle", lambda *_: "too many rows")
     assert answer(small(), budget={"time": 5.0}).status == "optimal" and set(seen) == {float("inf")}
 
 
