@@ -22,11 +22,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dmcmc import Problem, native
-from dmcmc.config import parse
-from dmcmc.inference.device import describe_gpu
-from dmcmc.inference.threads import cores
-from dmcmc.solve import solve
+from dmcmc import Problem
+from dmcmc.config.schema import parse
+from dmcmc.formats import native
+from dmcmc.inference.runtime.device import describe_gpu
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.run.solve import solve
 
 # listed before: toulbar2's bound after 60 s, and the best utility
 LISTED = {

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.config import parse
+from dmcmc.config.schema import parse
 from dmcmc.generators import registry
-from dmcmc.inference.agents import divide
-from dmcmc.inference.errors import DmcmcError
-from dmcmc.inference.problem import Problem
-from dmcmc.inference.threads import cores
-from dmcmc.solve import solve
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.run.solve import solve
 
 WITHIN = 1.5
 _MOST = 1.5e9  # cells a second

@@ -3,9 +3,9 @@
     DMCMC_INSTANCES=FOLDER python benchmarks/auto_times.py [--device cuda] [--memory 100GiB] [--repeats 10]
         [--large] [--output FILE]
 
-FOLDER holds meetings/. Seconds are those of :func:`dmcmc.solve.solve`, from a problem in memory; the first may compile
-or load kernels and open a GPU. Each problem is solved without a time budget, and with one of 60 s. ``--large`` adds 96
-values, which takes a GPU, or a minute.
+FOLDER holds meetings/. Seconds are those of :func:`dmcmc.run.solve.solve`, from a problem in memory; the first may
+compile or load kernels and open a GPU. Each problem is solved without a time budget, and with one of 60 s. ``--large``
+adds 96 values, which takes a GPU, or a minute.
 """
 
 import argparse
@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dmcmc import native
-from dmcmc.config import parse
-from dmcmc.inference.device import describe_gpu
-from dmcmc.inference.threads import cores
-from dmcmc.solve import solve
+from dmcmc.config.schema import parse
+from dmcmc.formats import native
+from dmcmc.inference.runtime.device import describe_gpu
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.run.solve import solve
 
 NAMES = ("ms_A5_n10_D24", "ms_A10_n5_D24", "ms_A10_n10_D24", "mu_A10_n10_D24", "ms_A50_n10_D24")
 LARGE = "ms_A10_n10_D96"

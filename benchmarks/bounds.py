@@ -15,14 +15,15 @@ import time
 from functools import partial
 from pathlib import Path
 
-from dmcmc import Problem, native
-from dmcmc.inference.agents import divide
-from dmcmc.inference.arithmetic import Arithmetic, Table, choose_arithmetic
+from dmcmc import Problem
+from dmcmc.formats import native
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.protocol import BoundState
+from dmcmc.inference.bounds.contract.protocol import BoundState
+from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
 from dmcmc.inference.bounds.settle import settle
-from dmcmc.inference.bounds.thresholds import bound_of, row_thresholds
-from dmcmc.inference.threads import run_parallel
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
+from dmcmc.inference.runtime.threads import run_parallel
 
 # best utility known: ours and toulbar2's
 BEST = {

@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dmcmc.inference.arithmetic import Arithmetic
-from dmcmc.inference.device import gpu_problem, shared_device
-from dmcmc.inference.elimination import eliminate, run_on_cpu
-from dmcmc.inference.flat import FlatTables, flatten
-from dmcmc.inference.gpu_waves import describe_waves, run_waves
-from dmcmc.inference.hybrid import divide_work
-from dmcmc.inference.plan import Plan, plan_flat
-from dmcmc.inference.semirings import MAX_PLUS, MAXIMUM
+from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.waves import describe_waves, run_waves
+from dmcmc.inference.elimination.eliminate import eliminate, run_on_cpu
+from dmcmc.inference.elimination.plan import Plan, plan_flat
+from dmcmc.inference.elimination.semirings import MAX_PLUS, MAXIMUM
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.runtime.device import gpu_problem, shared_device
 
 INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**27)
 

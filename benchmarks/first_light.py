@@ -21,20 +21,20 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
-from numpy_gibbs import gibbs_twin
+from support.numpy_gibbs import gibbs_twin
 
 from dmcmc import Problem
-from dmcmc.config import parse
+from dmcmc.config.schema import parse
 from dmcmc.generators import registry as generators
-from dmcmc.inference.agents import divide
-from dmcmc.inference.arithmetic import choose_arithmetic
-from dmcmc.provenance import versions
-from dmcmc.result import Result
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.results.provenance import versions
+from dmcmc.results.result import Result
+from dmcmc.run.solve import solve
 from dmcmc.samplers import registry
-from dmcmc.samplers.model import build_model
-from dmcmc.samplers.protocol import Settings
-from dmcmc.samplers.schedule import Temperature
-from dmcmc.solve import solve
+from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.model.chain_model import build_model
+from dmcmc.samplers.model.schedule import Temperature
 
 INSTANCES = 10
 SAMPLERS = [

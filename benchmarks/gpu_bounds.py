@@ -20,13 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
-from dmcmc import native
-from dmcmc.inference.agents import LocalProblem, divide
-from dmcmc.inference.bounds import dual
-from dmcmc.inference.bounds.dual import DualState
-from dmcmc.inference.bounds.dual_cuda import DeviceDuals, takes
-from dmcmc.inference.device import describe_gpu, gpu_problem, shared_device
-from dmcmc.inference.threads import cores
+from dmcmc.formats import native
+from dmcmc.inference.bounds.dual import state as dual
+from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, takes
+from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.dpop.division import LocalProblem, divide
+from dmcmc.inference.runtime.device import describe_gpu, gpu_problem, shared_device
+from dmcmc.inference.runtime.threads import cores
 
 NAMES = (
     "ms_A10_n10_D24", "ms_A50_n10_D24", "ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n50_D24",

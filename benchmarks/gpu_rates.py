@@ -21,28 +21,28 @@ from typing import Any
 import numpy as np
 from numba import config
 
-import dmcmc.inference.backends as backends
-import dmcmc.inference.gpu_elimination as gpu_elimination
-import dmcmc.solve as whole
-from dmcmc.config import parse
+import dmcmc.inference.elimination.cuda.eliminate as gpu_elimination
+import dmcmc.inference.execution.backend as backends
+import dmcmc.run.solve as whole
+from dmcmc.config.schema import parse
 from dmcmc.generators import registry as generators
-from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.arithmetic import Arithmetic
-from dmcmc.inference.backends import Backend
-from dmcmc.inference.bucket_groups import best_threshold
-from dmcmc.inference.device import describe_gpu, gpu_problem, shared_device
-from dmcmc.inference.elimination import eliminate
-from dmcmc.inference.flat import FlatTables, flatten
-from dmcmc.inference.gpu_batch import eliminate_batch
-from dmcmc.inference.gpu_elimination import eliminate_hybrid
-from dmcmc.inference.hybrid import divide_work
-from dmcmc.inference.merging import merge_plans
-from dmcmc.inference.plan import plan_elimination
-from dmcmc.inference.problem import Factor
-from dmcmc.inference.threads import cores
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.cuda.batch import eliminate_batch
+from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
+from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+from dmcmc.inference.elimination.cuda.merge import merge_plans
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.device import describe_gpu, gpu_problem, shared_device
+from dmcmc.inference.runtime.threads import cores
 from dmcmc.samplers import registry
-from dmcmc.samplers.protocol import Settings
-from dmcmc.samplers.rates import NOMINAL
+from dmcmc.samplers.auto.rates import NOMINAL
+from dmcmc.samplers.contract.protocol import Settings
 
 INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**20)
 SIZES = ((9, 24), (10, 16), (10, 24), (10, 32), (11, 24), (12, 20), (12, 24))  # variables and values of an agent

@@ -17,23 +17,24 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc import native
-from dmcmc.config import parse
+from dmcmc.config.schema import parse
+from dmcmc.formats import native
 from dmcmc.generators import registry as generators
-from dmcmc.inference.agents import LocalProblem, divide
-from dmcmc.inference.arithmetic import choose_arithmetic
-from dmcmc.inference.backends import Backend
-from dmcmc.inference.device import describe_gpu, gpu_limits
-from dmcmc.inference.problem import Factor
-from dmcmc.samplers import gibbs, registry
-from dmcmc.samplers.gpu_batch import choose_launch, pack
-from dmcmc.samplers.launch_cuda import sample_rows
-from dmcmc.samplers.model import build_model
-from dmcmc.samplers.protocol import Settings
-from dmcmc.samplers.rng import chain_key
-from dmcmc.samplers.rounds import one_round
-from dmcmc.samplers.schedule import Temperature
-from dmcmc.solve import solve
+from dmcmc.inference.dpop.division import LocalProblem, divide
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.device import describe_gpu, gpu_limits
+from dmcmc.run.solve import solve
+from dmcmc.samplers import registry
+from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.cuda.batch import choose_launch, pack
+from dmcmc.samplers.cuda.launch import sample_rows
+from dmcmc.samplers.methods import gibbs
+from dmcmc.samplers.model.chain_model import build_model
+from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.model.rounds import one_round
+from dmcmc.samplers.model.schedule import Temperature
 
 CLOCK, PROCESSORS = 1.98e9, 132
 SIZES = ((10, 24, 400, 400), (10, 96, 100, 400), (50, 24, 400, 100), (200, 10, 1500, 20))  # |L|, |D|, R, S

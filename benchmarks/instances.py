@@ -18,14 +18,14 @@ from pathlib import Path
 import numpy as np
 
 from dmcmc import Problem
-from dmcmc.config import bytes_of
-from dmcmc.formats import load
-from dmcmc.inference.arithmetic import arithmetic_of
-from dmcmc.inference.backends import Backend
-from dmcmc.inference.errors import DmcmcError
-from dmcmc.inference.orders import best_order
-from dmcmc.inference.plan import plan_flat
-from dmcmc.inference.threads import cores
+from dmcmc.config.schema import bytes_of
+from dmcmc.formats.registry import load
+from dmcmc.inference.elimination.plan import plan_flat
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import arithmetic_of
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.threads import cores
 
 # file: pseudo-tree ms, total ms without it (GpuBE, one H200, int costs)
 GPUBE = {

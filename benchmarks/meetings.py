@@ -15,10 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-from dmcmc import native
-from dmcmc.config import parse
-from dmcmc.inference.backends import Backend
-from dmcmc.solve import solve
+from dmcmc.config.schema import parse
+from dmcmc.formats import native
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.run.solve import solve
 
 # instance, prototype's utility and seconds, our runs and samples
 PAIRS = (

@@ -24,17 +24,17 @@ from pathlib import Path
 import numpy as np
 
 from dmcmc import Factor, Problem
-from dmcmc.config import bytes_of
-from dmcmc.formats import load
-from dmcmc.inference.arithmetic import Table, choose_arithmetic
-from dmcmc.inference.backends import CPU, Backend
-from dmcmc.inference.flat import flatten
-from dmcmc.inference.gpu_elimination import GpuElimination
-from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
-from dmcmc.inference.moment_matching import Matched, eliminate_matched, with_headroom
-from dmcmc.inference.orders import best_order, primal_graph, rule_order
-from dmcmc.inference.relaxation import Relaxation, eliminate_within
-from dmcmc.inference.threads import cores
+from dmcmc.config.schema import bytes_of
+from dmcmc.formats.registry import load
+from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
+from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched, with_headroom
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
+from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.orders.best_order import best_order, primal_graph, rule_order
+from dmcmc.inference.runtime.threads import cores
 
 # file: paper's width, its bounds at z_min, z_2, z_3, z_max
 MEASURED = {"spot5/404": (10, 106), "coloring_wcsp/queen5_5_3": (10, 18)}  # GpuBE run at this z: bound

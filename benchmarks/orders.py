@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dmcmc.formats import load
-from dmcmc.inference.errors import DmcmcError
-from dmcmc.inference.orders import best_order
+from dmcmc.formats.registry import load
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.runtime.errors import DmcmcError
 
 _REPEATS = 5
 _RESULTS = Path(__file__).parent / "results" / "orders.txt"

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.config import parse
+from dmcmc.config.schema import parse
 from dmcmc.generators import registry
-from dmcmc.inference.backends import Backend
-from dmcmc.inference.problem import Problem
-from dmcmc.solve import solve
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.problem import Problem
+from dmcmc.run.solve import solve
 
 SETS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "default": ("meeting-scheduling", {}),

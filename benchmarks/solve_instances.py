@@ -19,10 +19,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dmcmc.config import bytes_of
-from dmcmc.inference.errors import DmcmcError
-from dmcmc.inference.threads import cores
-from dmcmc.unavailable import refuse_arguments
+from dmcmc.config.schema import bytes_of
+from dmcmc.config.unavailable import refuse_arguments
+from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.threads import cores
 
 # toulbar2 counts the least cost of a dense table over four or more variables twice; its own assignment has this cost.
 CORRECTED = {"alarm.cfn.gz": "3.086727"}

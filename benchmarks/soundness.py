@@ -29,12 +29,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc import Factor, Problem
-from dmcmc.config import Config, parse
-from dmcmc.inference import backends
-from dmcmc.inference.errors import ResourceError
-from dmcmc.inference.tables import forbidden
-from dmcmc.result import Result
-from dmcmc.solve import solve
+from dmcmc.config.schema import Config, parse
+from dmcmc.inference.execution import backend as backends
+from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.results.result import Result
+from dmcmc.run.solve import solve
 
 METHODS = ("auto", "annealing", "gibbs", "tempering", "metropolis-hastings", "exact")
 BOUNDS = ("auto", "none", "dual", "triangles", "mini-bucket")

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from buckets import INT32, bucket
 
-from dmcmc.inference.arena import place_inputs
-from dmcmc.inference.device import shared_device
-from dmcmc.inference.elimination import Elimination, run_on_cpu
-from dmcmc.inference.semirings import MAX_PLUS
-from dmcmc.inference.streaming import cut, stream_bucket
-from dmcmc.inference.threads import cores
+from dmcmc.inference.elimination.arena_kernels import place_inputs
+from dmcmc.inference.elimination.cuda.stream import cut, stream_bucket
+from dmcmc.inference.elimination.eliminate import Elimination, run_on_cpu
+from dmcmc.inference.elimination.semirings import MAX_PLUS
+from dmcmc.inference.runtime.device import shared_device
+from dmcmc.inference.runtime.threads import cores
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """Distributed constraint optimisation with multi-variable agents."""
 
-from dmcmc.inference.problem import Evaluation, Factor, Problem
-from dmcmc.version import __version__
+from dmcmc.inference.model.problem import Evaluation, Factor, Problem
+from dmcmc.results.version import __version__
 
 __all__ = ["Evaluation", "Factor", "Problem", "__version__"]

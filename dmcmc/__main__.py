@@ -2,6 +2,6 @@
 
 import sys
 
-from dmcmc.cli import main
+from dmcmc.cli.main import main
 
 sys.exit(main())

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dmcmc.inference.arithmetic import Table
-from dmcmc.inference.dpop import UtilMessage, UtilStep, value_step
-from dmcmc.inference.pseudotree import PseudoTree
+from dmcmc.inference.dpop.messages import UtilMessage, UtilStep, value_step
+from dmcmc.inference.dpop.pseudotree import PseudoTree
+from dmcmc.inference.model.arithmetic import Table
 from dmcmc.mpi.world import World
 
 _WORD = 8  # bytes of a variable's or value's index in a message
@@ -197,7 +197,7 @@ def outside_phase(
     Parameters
     ----------
     work
-        ``work(agent, outside over its separator)`` is :func:`dmcmc.inference.dpop.outside_steps` for an agent.
+        ``work(agent, outside over its separator)`` is :func:`dmcmc.inference.dpop.messages.outside_steps` for an agent.
     """
     rests: dict[int, UtilMessage] = {}
     sent: dict[int, Sent] = {}

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from dmcmc.inference.errors import DmcmcError
+from dmcmc.inference.runtime.errors import DmcmcError
 
 # What launchers tell their processes about the size of the world.
 _SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE")

@@ -2,10 +2,10 @@
 
 from typing import cast
 
-from dmcmc.inference.plugins import Plugins
-from dmcmc.samplers import annealing, exact, gibbs, metropolis, metropolis_single, tempering
-from dmcmc.samplers.launch import ChainSolver
-from dmcmc.samplers.protocol import LocalSolver, Sampler
+from dmcmc.inference.runtime.plugins import Plugins
+from dmcmc.samplers.contract.protocol import LocalSolver, Sampler
+from dmcmc.samplers.cpu.launch import ChainSolver
+from dmcmc.samplers.methods import annealing, exact, gibbs, metropolis, metropolis_single, tempering
 
 GROUP = "dmcmc.samplers"
 _SAMPLERS = (gibbs, annealing, tempering, metropolis, metropolis_single)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.compression import Rows
-from dmcmc.samplers.gibbs import SAMPLER
-from dmcmc.samplers.launch import ChainSolver
-from dmcmc.samplers.protocol import Settings
+from dmcmc.inference.dpop.compression import Rows
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.cpu.launch import ChainSolver
+from dmcmc.samplers.methods.gibbs import SAMPLER
 
 _SAMPLES = 30  # of each chain
 

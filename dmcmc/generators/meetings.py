@@ -15,9 +15,9 @@ from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
 from dmcmc.generators.schedules import planted
 from dmcmc.generators.tables import agents_problem, binary_factors, uniform
-from dmcmc.inference.errors import ConfigError
-from dmcmc.inference.problem import Factor, Problem
-from dmcmc.inference.tables import forbidden_value
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.runtime.errors import ConfigError
 
 _MOST_PRIORITY = 3
 _MOST_GAP = 3

@@ -6,9 +6,9 @@ from numpy.typing import NDArray
 from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
 from dmcmc.generators.tables import binary_factors, uniform
-from dmcmc.inference.errors import ConfigError
-from dmcmc.inference.problem import Problem
-from dmcmc.inference.tables import forbidden_value
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.runtime.errors import ConfigError
 
 _MOST_COST = 100
 _BLOCK = 2**21  # table entries whose forbidden places are drawn at once

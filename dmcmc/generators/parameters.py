@@ -8,8 +8,8 @@ import msgspec
 import numpy as np
 from msgspec import inspect
 
-from dmcmc.inference.errors import ConfigError, ResourceError
-from dmcmc.memory import memory_limit, readable
+from dmcmc.inference.runtime.errors import ConfigError, ResourceError
+from dmcmc.inference.runtime.memory import memory_limit, readable
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Ratio = Annotated[float, msgspec.Meta(ge=0, le=1)]

@@ -5,8 +5,8 @@ import numpy as np
 from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, stream
 from dmcmc.generators.tables import agents_problem, binary_factors, uniform
-from dmcmc.inference.errors import ConfigError
-from dmcmc.inference.problem import Problem
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ConfigError
 
 
 class RandomDcop(Parameters, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, cast
 
 from dmcmc.generators import meetings, networks, random_dcop
 from dmcmc.generators.parameters import Parameters
-from dmcmc.inference.errors import ConfigError
-from dmcmc.inference.problem import Problem
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ConfigError
 
 
 class Family(NamedTuple):

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.problem import Factor, Problem
-from dmcmc.inference.tables import Array
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.runtime.types import Array
 
 
 def uniform(rng: np.random.Generator, low: int, high: int, shape: Sequence[int]) -> NDArray[np.int32]:

@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.arithmetic import ADDENDS, Arithmetic, Table
-from dmcmc.inference.backends import CPU, Backend
-from dmcmc.inference.bounds.dual import DualState
-from dmcmc.inference.bounds.parts import Part, encode_parts
-from dmcmc.inference.bounds.protocol import Rows
-from dmcmc.inference.bounds.quantise import NEVER, THRESHOLD
-from dmcmc.inference.errors import OutOfTime
-from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
-from dmcmc.inference.relaxation import Relaxation, eliminate_within
-from dmcmc.inference.stop import NO_STOP, Stop
+from dmcmc.inference.bounds.contract.protocol import Rows
+from dmcmc.inference.bounds.dual.parts import Part, encode_parts
+from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
+from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
+from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
+from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.stop import NO_STOP, Stop
 
 _SHIFTS = 6  # times as many sweeps of dual ascent as a row's sweep brings
 _CELL = 1.2e-9  # seconds
@@ -28,7 +28,7 @@ _LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
 
 
 class MiniBucketState:
-    """A bound by mini-buckets; :class:`dmcmc.inference.bounds.protocol.BoundState`. Each step takes the next larger z.
+    """A bound by mini-buckets; a :class:`.BoundState`. Each step takes the next larger z.
 
     Attributes
     ----------

@@ -2,9 +2,10 @@
 
 from typing import cast
 
-from dmcmc.inference.bounds import dual, mini_bucket
-from dmcmc.inference.bounds.protocol import BoundProvider
-from dmcmc.inference.plugins import Plugins
+from dmcmc.inference.bounds import mini_bucket
+from dmcmc.inference.bounds.contract.protocol import BoundProvider
+from dmcmc.inference.bounds.dual import state as dual
+from dmcmc.inference.runtime.plugins import Plugins
 
 
 def _accept(loaded: object) -> BoundProvider | None:

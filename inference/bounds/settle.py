@@ -6,15 +6,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.arithmetic import Arithmetic, Table
-from dmcmc.inference.bounds.protocol import Pruned, PruningState
-from dmcmc.inference.elimination import eliminate
-from dmcmc.inference.errors import OutOfTime
-from dmcmc.inference.orders import best_order
-from dmcmc.inference.plan import Plan, plan_elimination
-from dmcmc.inference.stop import NO_STOP, Stop
-from dmcmc.inference.threads import run_parallel
+from dmcmc.inference.bounds.contract.protocol import Pruned, PruningState
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.threads import run_parallel
 
 _SEARCH = 300_000  # words of search for a row's order
 

@@ -4,19 +4,19 @@ from itertools import product
 
 import numpy as np
 import pytest
-from encoded_problems import batches, same_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.encoded_problems import batches, same_tables
 
-import dmcmc.inference.backends as backends
-import dmcmc.inference.gpu_batch as gpu_batch
-from dmcmc.inference.backends import Backend
-from dmcmc.inference.device import gpu_problem
-from dmcmc.inference.elimination import eliminate
-from dmcmc.inference.gpu_batch import eliminate_batch
-from dmcmc.inference.hybrid import divide_work
-from dmcmc.inference.merging import merge_plans
-from dmcmc.inference.semirings import LOG_SUM_EXP, MIN_PLUS
+import dmcmc.inference.elimination.cuda.batch as gpu_batch
+import dmcmc.inference.execution.backend as backends
+from dmcmc.inference.elimination.cuda.batch import eliminate_batch
+from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.merge import merge_plans
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

@@ -4,17 +4,17 @@ from functools import partial
 
 import numpy as np
 import pytest
-from problem_strategies import random_table
+from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.backends import Backend
-from dmcmc.inference.bounds import dual
-from dmcmc.inference.bounds.dual_cuda import DeviceDuals, takes
-from dmcmc.inference.bounds.quantise import NEVER
-from dmcmc.inference.bounds.together import Wish, improve_on_gpu
-from dmcmc.inference.bounds.words import triangle_levels
-from dmcmc.inference.device import gpu_problem
+from dmcmc.inference.bounds.dual import state as dual
+from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, takes
+from dmcmc.inference.bounds.dual.cuda.together import Wish, improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.words import triangle_levels
+from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

@@ -4,20 +4,20 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from encoded_problems import chosen, problems, same_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.encoded_problems import chosen, problems, same_tables
 
-from dmcmc.inference.arithmetic import Arithmetic
-from dmcmc.inference.backends import Backend
-from dmcmc.inference.device import Device, gpu_problem
-from dmcmc.inference.elimination import eliminate
-from dmcmc.inference.flat import flatten
-from dmcmc.inference.gpu_elimination import eliminate_hybrid
-from dmcmc.inference.hybrid import divide_work
-from dmcmc.inference.plan import plan_elimination
-from dmcmc.inference.semirings import LOG_SUM_EXP, MAX_PLUS
-from dmcmc.inference.streaming import cut, eliminate_streamed
+from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+from dmcmc.inference.elimination.cuda.stream import cut, eliminate_streamed
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.runtime.device import Device, gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -118,7 +118,7 @@ def test_chunks_cover_a_message_once_and_fit(problem, limit):
 
 
 def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
-    import dmcmc.inference.backends as backends
+    import dmcmc.inference.execution.backend as backends
 
     domains = np.array([3, 4, 5])
     arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000)

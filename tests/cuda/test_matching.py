@@ -2,23 +2,23 @@
 
 import numpy as np
 import pytest
-from problem_strategies import random_table
+from support.problem_strategies import random_table
 
-import dmcmc.inference.backends as backends
-import dmcmc.inference.gpu_waves as gpu_waves
-import dmcmc.inference.matched_cuda as matched_cuda
+import dmcmc.inference.elimination.cuda.waves as gpu_waves
+import dmcmc.inference.execution.backend as backends
+import dmcmc.inference.minibuckets.cuda.matching as matched_cuda
 from dmcmc import Factor
-from dmcmc.inference.arithmetic import Arithmetic, choose_arithmetic
-from dmcmc.inference.backends import Backend
-from dmcmc.inference.device import gpu_problem
-from dmcmc.inference.elimination import eliminate
-from dmcmc.inference.flat import flatten
-from dmcmc.inference.gpu_elimination import GpuElimination, eliminate_hybrid
-from dmcmc.inference.hybrid import divide_work
-from dmcmc.inference.matched_cuda import eliminate_matched_hybrid, variables_in_order
-from dmcmc.inference.minibuckets import least_z, plan_mini_buckets
-from dmcmc.inference.moment_matching import eliminate_matched
-from dmcmc.inference.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.minibuckets.cuda.matching import eliminate_matched_hybrid, variables_in_order
+from dmcmc.inference.minibuckets.matching import eliminate_matched
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
+from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

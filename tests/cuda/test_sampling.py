@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from dmcmc.inference.agents import LocalProblem
-from dmcmc.inference.device import gpu_problem
-from dmcmc.inference.problem import Factor
-from dmcmc.samplers import gibbs, metropolis, metropolis_single
-from dmcmc.samplers.chains import compile_chains
-from dmcmc.samplers.gibbs_cuda import GLOBAL, SINGLE, TURNS, WHOLE
-from dmcmc.samplers.gpu_batch import choose_launch, pack
-from dmcmc.samplers.launch_cuda import _chunks, sample_rows
-from dmcmc.samplers.model import build_model
-from dmcmc.samplers.rng import chain_key
-from dmcmc.samplers.rounds import Round
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.device import gpu_problem
+from dmcmc.samplers.cpu.chain_kernels import compile_chains
+from dmcmc.samplers.cuda.batch import choose_launch, pack
+from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE
+from dmcmc.samplers.cuda.launch import _chunks, sample_rows
+from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
+from dmcmc.samplers.model.chain_model import build_model
+from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.model.rounds import Round
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

@@ -1,0 +1,171 @@
+"""The command line's grammar."""
+
+import argparse
+from typing import Any, NoReturn
+
+from dmcmc.config.file_options import FILE_OPTIONS
+from dmcmc.config.unavailable import refuse_arguments
+from dmcmc.config.validate import suggestion
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.results.version import __version__
+
+_EXITS = "exit status: 0 assignment found, 1 failed, 2 bad input or not available, 3 proven infeasible"
+_COMMANDS = ("run", "solve", "generate", "convert", "graph", "samplers", "info")
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that raises instead of printing a usage text, and never guesses at abbreviations."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options, allow_abbrev=False)
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message} (see '{self.prog} --help')")
+
+
+class _FamilyParser(_Parser):
+    """Lists the families in its help, and only then imports them."""
+
+    def format_help(self) -> str:
+        from dmcmc.generators import registry
+
+        try:
+            known = registry.names()
+        except DmcmcError:
+            known = {}
+        width = max(map(len, known), default=0)
+        lines = "\n".join(f"  {name:<{width}}  {text}" for name, text in known.items())
+        self.epilog = f"families:\n{lines}"
+        return super().format_help()
+
+
+def parse_arguments(argv: list[str]) -> argparse.Namespace:
+    """Parse a command line.
+
+    Raises
+    ------
+    ConfigError
+        For anything unknown or missing.
+    Unavailable
+        For commands and options of later versions.
+    SystemExit
+        After ``--help`` and ``--version`` have been answered.
+    """
+    refuse_arguments(argv)
+    if argv and not argv[0].startswith("-") and argv[0] not in _COMMANDS:
+        raise ConfigError(f"unknown command '{argv[0]}'; {suggestion(argv[0], _COMMANDS, 'commands')}")
+    parser, commands = _parsers()
+    arguments, extra = parser.parse_known_args(argv)
+    if arguments.command == "generate":  # argparse takes parameters only before the options
+        arguments.parameters += [e for e in extra if not e.startswith("-")]
+        extra = [e for e in extra if e.startswith("-")]
+    if extra:
+        word = next((e for e in extra if e.startswith("-")), extra[0])
+        options = [o for o in commands[arguments.command]._option_string_actions if o.startswith("--")]
+        advice = suggestion(word.partition("=")[0], options, "options") if word.startswith("-") else "not expected here"
+        raise ConfigError(f"{arguments.command}: unknown argument '{word}'; {advice}")
+    return arguments
+
+
+def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """Return the parser and, by name, those of the commands."""
+    parser = _Parser(prog="dmcmc", description="Solve distributed constraint optimisation problems.", epilog=_EXITS)
+    parser.add_argument("--version", action="version", version=f"dmcmc {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+
+    run = commands.add_parser(
+        "run",
+        help="solve the problem of a configuration file",
+        description="Solve the problem of a configuration file, alone or under 'mpirun -n N'.",
+        epilog=_EXITS,
+    )
+    run.add_argument("config", metavar="CONFIG.yaml", help="what to solve and how")
+    _add_run_options(run)
+    _add_file_options(run)
+
+    solve = commands.add_parser(
+        "solve",
+        help="solve a problem file",
+        description="Solve a problem file of any known format, alone or under 'mpirun -n N': exactly where that fits"
+        " the memory, by sampling elsewhere.",
+        epilog="mpe: the best assignment; of a belief network, the most probable explanation of the evidence."
+        " pr: the partition function, the sum over all assignments of exp(utility) or exp(-cost); with --z, an upper"
+        " bound on it. count: how many assignments break no hard constraint. " + _EXITS,
+    )
+    solve.add_argument("file", metavar="FILE", help="the problem")
+    solve.add_argument("--task", metavar="TASK", default="mpe", help="mpe (default), pr or count")
+    solve.add_argument(
+        "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or a sampler's name"
+    )
+    solve.add_argument("--z", metavar="N", help="mini-buckets: messages of at most N variables, or auto")
+    _add_run_options(solve)
+    _add_file_options(solve)
+
+    commands._parser_class = _FamilyParser
+    generate = commands.add_parser(
+        "generate",
+        help="write a generated problem to a file",
+        description="Write a generated problem to a file.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    generate.add_argument("family", metavar="FAMILY", help="the kind of problem (listed below)")
+    generate.add_argument("parameters", metavar="PARAM=VALUE", nargs="*", default=[], help="the family's parameters")
+    generate.add_argument("--output", metavar="FILE.npz", required=True, help="the file to write")
+    generate.add_argument("--seed", metavar="N", help="seed of the problem (default 0)")
+
+    commands._parser_class = _Parser
+    convert = commands.add_parser(
+        "convert",
+        help="write a problem in another format",
+        description="Write a problem file in another format. What that format cannot say is an error, unless dropped.",
+    )
+    convert.add_argument("input", metavar="IN", help="a problem file, or a configuration")
+    convert.add_argument("output", metavar="OUT", help="the file to write; its name says the format")
+    convert.add_argument("--to", metavar="FORMAT", help="the format to write")
+    convert.add_argument(
+        "--drop",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="lose agents, digits, labels, names or sense (repeatable)",
+    )
+    _add_file_options(convert)
+
+    graph = commands.add_parser(
+        "graph",
+        help="show and draw the graphs of a problem",
+        description="Show a problem's primal graph, agents, pseudo-tree, widths and table sizes.",
+    )
+    graph.add_argument("input", metavar="FILE", help="a problem file, or a configuration")
+    graph.add_argument("--output", metavar="PATH", help="also draw to this file (.svg, .png, .pdf or .dot)")
+    graph.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    _add_file_options(graph)
+
+    for name, text in (("samplers", "list the local solvers"), ("info", "show versions, cores, memory and devices")):
+        listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser, dict(commands.choices)
+
+
+def _add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how to run and where the result goes."""
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override a key of the configuration, e.g. local.runs=20 (repeatable)",
+    )
+    parser.add_argument("--seed", metavar="N", help="seed of the samplers (a generated problem's is problem.seed)")
+    parser.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")
+    parser.add_argument("--timeout", metavar="SECONDS", help="stop then, with the best so far (after compiling)")
+    parser.add_argument("--gap", metavar="GAP", help="stop at a relative gap between bound and objective")
+    parser.add_argument("--explain", action="store_true", help="first say what each agent will do, and why")
+    parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _add_file_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how a problem file is read."""
+    for name, (metavar, text) in FILE_OPTIONS.items():
+        parser.add_argument(f"--{name}", metavar=metavar, help=text)

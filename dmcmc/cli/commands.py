@@ -1,0 +1,266 @@
+"""What each command does, once its arguments are parsed."""
+
+import json
+import time
+import warnings
+from argparse import Namespace
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from dmcmc.cli.failure import exit_code, report
+from dmcmc.cli.inputs import check_run, explainer, load, options_of
+from dmcmc.cli.terminal import emit
+from dmcmc.config.schema import Config, problem_of, read_config
+from dmcmc.config.yaml_lines import value_of
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
+from dmcmc.results.result import Output, Result, check_writable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from dmcmc.mpi.world import World
+
+J = TypeVar("J", bound=tuple[Any, ...])  # a job: what every rank needs, a configuration first
+R = TypeVar("R", bound=Output)
+
+_GRACE = 2.0  # seconds
+_FORWARDING = 0.5  # seconds; less than the grace
+
+
+def run(arguments: Namespace) -> int:
+    """Solve the problem of a configuration file on all ranks; returns this rank's exit code."""
+    return _on_all_ranks(arguments, _prepare, _solve, _summary)
+
+
+def solve(arguments: Namespace) -> int:
+    """Solve a problem file on all ranks; returns this rank's exit code."""
+    from dmcmc.cli import solve_command
+
+    return _on_all_ranks(arguments, solve_command.prepare, solve_command.work, _solve_summary)
+
+
+def _on_all_ranks(
+    arguments: Namespace,
+    prepare: Callable[[Namespace], J],
+    work: Callable[[J, "World"], R | None],
+    summarise: Callable[[R], "RenderableType"],
+) -> int:
+    """Let rank 0 prepare a job, all ranks do it, and rank 0 deliver what comes out."""
+    from dmcmc.mpi.world import connect
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect says it in one line
+        world = connect()
+    ready = _prepare_together(world, arguments, prepare)
+    if isinstance(ready, int):
+        return ready
+    try:
+        result = work(ready, world)
+    except (Exception, KeyboardInterrupt) as error:
+        if world.size == 1:
+            raise
+        return _abort(world, error)
+    return 0 if result is None else _deliver(result, ready[0], arguments.json, summarise)
+
+
+def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[Namespace], J]) -> J | int:
+    """Let rank 0 read configuration and problem, and give the job, or the exit code of its failure, to all."""
+    ready: J | int = 0
+    failure: BaseException | None = None
+    if world.rank == 0:
+        try:
+            ready = prepare(arguments)
+        except (Exception, KeyboardInterrupt) as error:
+            ready, failure = exit_code(error), error
+    try:
+        ready = world.bcast(ready)
+    finally:
+        if failure is not None:
+            report(failure)
+    return ready
+
+
+class _Job(NamedTuple):
+    """What every rank knows before the work starts."""
+
+    config: Config
+    problem: Problem
+    explain: bool
+
+
+def _prepare(arguments: Namespace) -> _Job:
+    config, document = read_config(arguments.config, arguments.set, options_of(arguments))
+    check_run(config, document)
+    return _Job(config, problem_of(config, document), arguments.explain)
+
+
+def _solve(job: _Job, world: "World") -> Result | None:
+    from dmcmc.cli.progress import progress_for
+    from dmcmc.run.solve import solve
+
+    with progress_for(world.rank) as progress:
+        return solve(job.problem, job.config, world, progress, explainer(job.explain))
+
+
+def _abort(world: "World", error: BaseException) -> int:
+    """Report an error and end all ranks.
+
+    A rank other than 0 waits a moment: mostly rank 0 fails in the same way, says so once, and ends the others.
+    """
+    if world.rank != 0:
+        time.sleep(_GRACE)
+    report(error, world.rank or None)
+    time.sleep(_FORWARDING)  # an abort at once can outrun the line on its way through the launcher
+    world.abort(exit_code(error))
+    return exit_code(error)
+
+
+def _summary(result: Result) -> "RenderableType":
+    from dmcmc.report.summary import summary
+
+    return summary(result)
+
+
+def _solve_summary(result: Output) -> "RenderableType":
+    from dmcmc.report.solve_summary import summary
+
+    return summary(result)
+
+
+def _deliver(result: R, config: Config, as_json: bool, summarise: Callable[[R], "RenderableType"]) -> int:
+    """Write the file, then print; a result that cannot be written is printed all the same, and is a failure."""
+    code = result.exit_code
+    if config.output is not None:
+        try:
+            result.write(config.output)
+        except FileError as error:
+            report(error)
+            code = 1
+    if as_json:
+        emit(result.to_json())
+    else:
+        emit(summarise(result))
+    return code
+
+
+def generate(arguments: Namespace) -> int:
+    """Write a generated problem to a file and say what it is."""
+    from dmcmc.formats import native
+    from dmcmc.generators import registry
+
+    parameters: dict[str, Any] = {}
+    for text in arguments.parameters:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ConfigError(f"generate: expected PARAM=VALUE, such as agents=10, got {text!r}")
+        if name in parameters:
+            raise ConfigError(f"generate: {name}: is given twice")
+        parameters[name] = value_of(value, f"generate: {name}")
+    if arguments.seed is not None:
+        if "seed" in parameters:
+            raise ConfigError("generate: seed: is given twice (seed=... and --seed)")
+        parameters["seed"] = value_of(arguments.seed, "--seed")
+    check_writable(arguments.output)
+    try:
+        problem = registry.generate(arguments.family, {"seed": 0} | parameters)
+    except DmcmcError as error:
+        raise type(error)(f"generate {arguments.family}: {error}") from error
+    native.save(problem, arguments.output)
+    emit(f"{arguments.output}: {_description(problem)}")
+    return 0
+
+
+def _description(problem: Problem) -> str:
+    """Return the size of a problem in one line.
+
+    >>> from dmcmc import Factor
+    >>> _description(Problem(("x", "y"), [2, 3], ("a",), [0, 0], (Factor.of((0,), [1, 2]),)))
+    '1 agent, 2 variables, 2 to 3 values each, 1 factor over up to 1 variable, 0 forbidden entries, sense max'
+    """
+    low, high = int(problem.domains.min(initial=2**62)), int(problem.domains.max(initial=0))
+    values = f"{low} values each" if low == high else f"{low} to {high} values each"
+    arity = max((len(f.scope) for f in problem.factors), default=0)
+    parts = [
+        _count(problem.n_agents, "agent"),
+        _count(problem.n_variables, "variable"),
+        values if problem.n_variables else "no values",
+        f"{_count(len(problem.factors), 'factor')} over up to {_count(arity, 'variable')}",
+        f"{problem.forbidden_entries()} forbidden entries",
+        f"sense {problem.sense}",
+    ]
+    return ", ".join(parts)
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def convert(arguments: Namespace) -> int:
+    """Write a problem in another format and say what it is."""
+    from dmcmc.formats.convert import write
+
+    check_writable(arguments.output)
+    problem, _ = load(arguments.input, arguments)
+    written = write(problem, arguments.output, arguments.to, arguments.drop)
+    emit(f"{arguments.output}: {_description(written)}")
+    return 0
+
+
+def graph(arguments: Namespace) -> int:
+    """Show and draw a problem's graphs."""
+    from dmcmc.report.graph import facts_of
+    from dmcmc.report.graph_summary import summary
+
+    if arguments.output is not None:
+        check_writable(arguments.output)
+    problem, config = load(arguments.input, arguments)
+    facts = facts_of(problem, config.budget.memory)
+    if arguments.output is not None:
+        from dmcmc.report.drawing import draw
+
+        draw(problem, facts, arguments.output)
+    emit(json.dumps(facts.plain(), indent=2) if arguments.json else summary(facts))
+    return 0
+
+
+def samplers(arguments: Namespace) -> int:
+    """List the local solvers."""
+    from dmcmc.samplers import registry
+
+    auto = {"auto": "exact where the budget allows it, else annealing with a bound"}
+    _list(auto | dict(sorted(registry.names().items())), arguments.json)
+    return 0
+
+
+def info(arguments: Namespace) -> int:
+    """Show what this installation is and what it may use."""
+    from dmcmc.results.provenance import machine
+
+    _list(machine(), arguments.json)
+    return 0
+
+
+def _list(rows: Mapping[str, Any], as_json: bool) -> None:
+    """Print names and values, as a JSON object or in two columns."""
+    if as_json:
+        emit(json.dumps(rows, indent=2))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    for name, value in rows.items():
+        table.add_row(Text(name, style="bold"), Text("-" if value is None else str(value)))
+    emit(table)
+
+
+COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
+    "run": run,
+    "solve": solve,
+    "generate": generate,
+    "convert": convert,
+    "graph": graph,
+    "samplers": samplers,
+    "info": info,
+}

@@ -1,0 +1,58 @@
+"""From an exception to one line on stderr and an exit code."""
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from dmcmc.inference.runtime.errors import DmcmcError
+
+_PACKAGE = Path(__file__).resolve().parent
+_ROOTS = (_PACKAGE, *(p.resolve() for p in map(_PACKAGE.joinpath, ("inference", "samplers", "mpi"))))
+
+_LAUNCHER_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
+
+
+def launcher_rank() -> int:
+    """Return this process's rank as an MPI launcher's environment says it, without starting MPI; 0 without one."""
+    ranks = [os.environ[name] for name in _LAUNCHER_RANKS if os.environ.get(name, "").isdecimal()]
+    return int(ranks[0]) if ranks else 0
+
+
+def exit_code(error: BaseException) -> int:
+    """Return what the command line exits with: 2 for bad input, 130 for Ctrl-C, 1 for everything unforeseen."""
+    if isinstance(error, DmcmcError):
+        return error.exit_code
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def describe(error: BaseException) -> str:
+    """Return an error as one line: its message if it is meant for users, else its type, message and place."""
+    message = " ".join(str(error).split())
+    if isinstance(error, DmcmcError):
+        return f"error: {message}"
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted"
+    if isinstance(error, MemoryError):
+        return f"error: out of memory{_place(error)}; lower budget.memory or make the problem smaller"
+    message = f": {message[:500]}" if message else ""
+    return f"internal error: {type(error).__name__}{message}{_place(error)}; DMCMC_DEBUG=1 shows the traceback"
+
+
+def report(error: BaseException, rank: int | None = None) -> None:
+    """Print an error's line to stderr (and its traceback before that with DMCMC_DEBUG=1); ``rank`` is named."""
+    if os.environ.get("DMCMC_DEBUG") == "1":
+        traceback.print_exception(error)
+    where = "" if rank is None else f"rank {rank}: "
+    print(f"dmcmc: {where}{describe(error)}".encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)
+
+
+def _place(error: BaseException) -> str:
+    """Return `` (file:line)`` of the innermost frame in our own code."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        path = Path(frame.filename).resolve()
+        for root in _ROOTS:
+            if path.is_relative_to(root):
+                prefix = "dmcmc" if root == _PACKAGE else f"dmcmc/{root.name}"
+                return f" ({prefix}/{path.relative_to(root).as_posix()}:{frame.lineno})"
+    return ""

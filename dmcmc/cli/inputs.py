@@ -1,0 +1,81 @@
+"""Problems named on the command line: a problem file, or a configuration that says which."""
+
+import re
+from argparse import Namespace
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dmcmc.config.file_options import FILE_OPTIONS
+from dmcmc.config.schema import OPTION_OF, Config, config_of, divided, option_place, problem_of, read_config
+from dmcmc.config.yaml_lines import Document, value_of
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import FileError
+from dmcmc.results.result import check_writable
+
+if TYPE_CHECKING:
+    from dmcmc.run.setup import Task
+
+_CONFIGURATION = re.compile(rb"(?:^|\n)problem\s*:")
+_HEAD = 65536
+_IN_YAML = ("agents", "seed", *OPTION_OF.values())  # the others are words
+
+
+def options_of(arguments: Namespace) -> dict[str, Any]:
+    """Return the options that a command has and was given as keys of a configuration."""
+    keys = {name: f"problem.{name}" for name in FILE_OPTIONS} | {name: name for name in ("seed", "device", "output")}
+    keys |= {option: key for key, option in OPTION_OF.items()}
+    given = {key: (name, getattr(arguments, name, None)) for name, key in keys.items()}
+    return {
+        key: value_of(value, f"--{name}") if name in _IN_YAML else value
+        for key, (name, value) in given.items()
+        if value is not None
+    }
+
+
+def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
+    """Return the problem of a problem file or of a configuration file, and the configuration (or a default one)."""
+    options = options_of(arguments)
+    if is_configuration(path):
+        config, document = read_config(path, options=options)
+        return problem_of(config, document), config
+    from dmcmc.formats import registry as formats
+
+    problem = formats.load(
+        path, format=arguments.format, evidence=arguments.evidence, distribution=arguments.distribution
+    )
+    document = Document("", {"problem": {"file": path}})
+    for name, value in options.items():
+        document.override(tuple(name.split(".")), value, option_place(name))
+    config = config_of(document)
+    return divided(problem, config.problem, document.at), config
+
+
+def check_run(config: Config, document: Document) -> None:
+    """Raise what is wrong with a run's output file or device before any work is done."""
+    if config.output is not None:
+        try:
+            check_writable(config.output)
+        except FileError as error:
+            raise FileError(f"{document.at(('output',))}: {error}") from error
+    if config.device == "cuda":
+        from dmcmc.inference.runtime.device import resolve_device
+
+        resolve_device(config.device)
+
+
+def explainer(wanted: bool) -> "Callable[[Task], None] | None":
+    """Return what prints the choices of a run, if that is wanted."""
+    if not wanted:
+        return None
+    from dmcmc.report.explain import print_explanation
+
+    return print_explanation
+
+
+def is_configuration(path: str) -> bool:
+    """Return whether a file is a configuration, which names its problem."""
+    try:
+        with open(path, "rb") as stream:
+            return _CONFIGURATION.search(stream.read(_HEAD)) is not None
+    except (OSError, ValueError):
+        return False

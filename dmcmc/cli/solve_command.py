@@ -1,0 +1,123 @@
+"""``dmcmc solve FILE``: from the command line to a configuration, and to the answer."""
+
+import sys
+from argparse import Namespace
+from typing import Any, Literal, NamedTuple
+
+from dmcmc.cli.inputs import check_run, explainer, is_configuration, options_of
+from dmcmc.config.schema import Config, config_of, divided, option_place, override
+from dmcmc.config.yaml_lines import Document, value_of
+from dmcmc.formats import registry as formats
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.memory import memory_limit
+from dmcmc.mpi.world import World
+from dmcmc.results.explanation import explained
+from dmcmc.results.result import Output, Result
+from dmcmc.run.sums import measure
+
+TASKS = ("mpe", "pr", "count")
+_SHARE = 0.75  # of this machine's memory
+_ALL_CELLS = 2**62
+
+
+class Job(NamedTuple):
+    """What every rank knows before the work starts; ``logarithms``: utilities are ln of the file's numbers."""
+
+    config: Config
+    problem: Problem
+    task: Literal["mpe", "pr", "count"]
+    logarithms: bool
+    explain: bool
+
+
+def prepare(arguments: Namespace) -> Job:
+    """Check the options, read the file.
+
+    Raises
+    ------
+    DmcmcError
+        For anything wrong with one of them.
+    """
+    path, task = arguments.file, arguments.task
+    if task not in TASKS:
+        raise ConfigError(f"--task: expected one of {', '.join(TASKS)}, got {task!r}")
+    if is_configuration(path):
+        raise ConfigError(f"{path}: is a configuration, not a problem file; use 'dmcmc run {path}'")
+    document = _document(arguments)
+    config = config_of(document)
+    check_run(config, document)
+    given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
+    found, problem = formats.load_with_format(path, **given)
+    return Job(config, divided(problem, config.problem, document.at), task, found.logarithms, arguments.explain)
+
+
+def _document(arguments: Namespace) -> Document:
+    """Return the options as the sections of a configuration; what is not asked for is left to the memory."""
+    document = Document("", {"problem": {"file": arguments.file}})
+    cells = _ALL_CELLS if arguments.timeout is None else "auto"
+    document.data |= {"local": {"cells": cells}, "budget": {"memory": memory_limit(_SHARE)}}
+    for text in arguments.set:
+        override(document, text)
+    options = _method(arguments)
+    options |= {key: (value, option_place(key)) for key, value in options_of(arguments).items()}
+    for key, (value, place) in options.items():
+        document.override(tuple(key.split(".")), value, place)
+    return document
+
+
+def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
+    """Return what ``--method`` and ``--z`` say, by key, each with the option to name in errors."""
+    method, z, task = arguments.method, arguments.z, arguments.task
+    allowed = {"pr": ("auto", "exact", "mini-bucket"), "count": ("auto", "exact")}.get(task)
+    if allowed is not None:
+        if method not in allowed:
+            raise ConfigError(f"--method: --task {task} takes {', '.join(allowed)}, got {method!r}")
+        if arguments.timeout is not None or arguments.gap is not None:
+            name = "--gap" if arguments.timeout is None else "--timeout"
+            remedy = "; --z N makes it short" if task == "pr" else ""
+            raise ConfigError(f"{name}: --task {task} is one elimination, which is not interrupted{remedy}")
+        if arguments.explain:
+            raise ConfigError(f"--explain: --task {task} is one elimination: there is nothing to choose")
+    if z is not None and (method == "exact" or task == "count"):
+        what = "--method exact" if method == "exact" else "--task count"
+        raise ConfigError(f"--z: {what} splits nothing; leave it out")
+    options: dict[str, tuple[Any, str]] = {}
+    if method not in ("auto", "mini-bucket"):
+        options["local.method"] = (method, "--method")
+    if method == "exact":
+        options["combine.method"] = ("exact", "--method")
+    if method == "mini-bucket" or z is not None:
+        options["combine.method"] = ("mini-bucket", "--method")
+    if z is not None:
+        options["combine.z"] = (value_of(z, "--z"), "--z")
+    return options
+
+
+def work(job: Job, world: World) -> Output | None:
+    """Do a job; called by every rank, returns the answer on rank 0.
+
+    Mini-buckets of one agent's problem, partition functions and counts are the work of rank 0 alone.
+    """
+    config, problem = job.config, job.problem
+    if job.task != "mpe":
+        return measure(problem, config, job.task) if world.rank == 0 else None
+    split = config.combine.method == "mini-bucket" and problem.n_agents == 1
+    if split and config.local.method != "auto":
+        raise ConfigError(f"--z: one agent sends no messages that {config.local.method} could split; leave it out")
+    if split and world.rank != 0:
+        return None
+    result: Result | None
+    if split:
+        from dmcmc.run.single_agent import solve_whole
+
+        if job.explain:
+            print("one agent: mini-buckets of the whole problem, as asked for", file=sys.stderr, flush=True)
+        result = solve_whole(problem, config)
+    else:
+        from dmcmc.cli.progress import progress_for
+        from dmcmc.run.solve import solve
+
+        with progress_for(world.rank) as progress:
+            result = solve(problem, config, world, progress, explainer(job.explain))
+    return explained(result) if result is not None and job.logarithms else result

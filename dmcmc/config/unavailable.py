@@ -1,0 +1,33 @@
+"""What later versions bring. It is refused by name, with what to use instead, and stands in no help text."""
+
+from typing import Any
+
+from dmcmc.inference.runtime.errors import Unavailable
+
+ANY = object()
+
+# (dotted key, value or ANY, advice)
+_SETTINGS: tuple[tuple[str, Any, str], ...] = (("combine.mode", "shared", "use combine.mode: dpop"),)
+
+_COMMANDS = {
+    "split": "use 'convert --agents N'",
+    "experiment": "use one 'run' an experiment",
+    "report": "use 'run --json'",
+}
+
+
+def refuse_setting(place: str, key: tuple[str, ...], value: Any) -> None:
+    """Raise :class:`Unavailable` if a configuration's key, or this value of it, belongs to a later version."""
+    for dotted, refused, advice in _SETTINGS:
+        if ".".join(key) != dotted:
+            continue
+        if refused is ANY:
+            raise Unavailable(f"{place}: is not available in this version; {advice}")
+        if value == refused:
+            raise Unavailable(f"{place}: {value!r} is not available in this version; {advice}")
+
+
+def refuse_arguments(argv: list[str]) -> None:
+    """Raise :class:`Unavailable` if a command line asks for a command of a later version."""
+    if argv and argv[0] in _COMMANDS:
+        raise Unavailable(f"the command '{argv[0]}' is not available in this version; {_COMMANDS[argv[0]]}")

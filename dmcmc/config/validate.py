@@ -1,0 +1,79 @@
+"""Reading plain data into frozen structs, with errors that say where, what was expected and what was there.
+
+The structs declare everything: a field's type and bounds are its annotation, and the ``description`` in its
+:class:`msgspec.Meta` is what an error says was expected.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, TypeVar, get_args, get_origin
+
+import msgspec
+
+from dmcmc.config.unavailable import refuse_setting
+from dmcmc.config.yaml_lines import Key, show
+from dmcmc.inference.runtime.errors import ConfigError
+
+S = TypeVar("S", bound=msgspec.Struct)
+At = Callable[[Key], str]
+
+
+def struct_of(kind: type[S], data: Any, at: At, key: Key = ()) -> S:
+    """Build a struct from plain data.
+
+    Parameters
+    ----------
+    kind
+        A struct whose fields are structs, or annotated with a ``Meta`` that has a ``description``, and with
+        ``extra={"parse": function}`` if text stands for the value (a ValueError there means it does not).
+    data
+        A mapping; None is an empty one.
+    at
+        Names a key in errors.
+    key
+        Where ``data`` stands.
+
+    Raises
+    ------
+    ConfigError
+        For a key that is not known, missing or of the wrong type.
+    Unavailable
+        For a key or value of a later version.
+    """
+    fields = {f.name: f for f in msgspec.structs.fields(kind)}
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{at(key)}: expected a section with the keys {', '.join(fields)}, got {show(data)}")
+    for name, value in data.items():
+        refuse_setting(at((*key, name)), (*key, name), value)
+        if name not in fields:
+            raise ConfigError(f"{at((*key, name))}: unknown key; {suggestion(name, fields)}")
+    for field in fields.values():
+        if field.required and field.name not in data:
+            raise ConfigError(f"{at((*key, field.name))}: is missing")
+    return kind(**{name: _value(fields[name].type, value, at, (*key, name)) for name, value in data.items()})
+
+
+def suggestion(name: str, known: Iterable[str], what: str = "known") -> str:
+    """Return ``did you mean 'x'? (known: x, y)``, or just the known names."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    listed = f"{what}: {', '.join(names)}"
+    return f"did you mean '{close[0]}'? ({listed})" if close else listed
+
+
+def _value(annotation: Any, value: Any, at: At, key: Key) -> Any:
+    """Return one field's value, checked against its annotation."""
+    meta = annotation.__metadata__[0] if get_origin(annotation) is Annotated else msgspec.Meta()
+    kind = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    inner = next((t for t in (kind, *get_args(kind)) if isinstance(t, type) and issubclass(t, msgspec.Struct)), None)
+    if inner is not None and (isinstance(value, dict) or kind is inner):
+        return struct_of(inner, value, at, key)
+    parse = (meta.extra or {}).get("parse")
+    try:
+        if parse is not None and isinstance(value, str):
+            value = parse(value)
+        return msgspec.convert(value, annotation)
+    except (msgspec.ValidationError, ValueError, OverflowError):
+        raise ConfigError(f"{at(key)}: expected {meta.description}, got {show(value)}") from None

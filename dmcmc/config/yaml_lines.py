@@ -1,0 +1,246 @@
+"""YAML as plain data that remembers where every key stood, so that an error can name the file and the line."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dmcmc.inference.runtime.errors import ConfigError
+
+Key = tuple[str, ...]
+
+_MAX_BYTES = 1 << 20
+_MAX_DEPTH = 20
+_MAX_NODES = 20_000  # after aliases are expanded
+_MAX_DATA_NODES = 3_000_000  # of a problem file, before that
+_MAX_COPIES = 300_000  # that its aliases may make
+
+
+class _Loader(yaml.SafeLoader):
+    """A SafeLoader of bounded depth that reads 1e3 as a number, as YAML 1.2 does and YAML 1.1 does not."""
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=self.get_mark())
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+class _DataLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The fast loader, where PyYAML has it: ten times as fast. Its input's depth is checked before."""
+
+
+for _kind in (_Loader, _DataLoader):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    )
+
+
+@dataclass
+class Document:
+    """Nested dictionaries, lists and scalars, with the place of each key.
+
+    Attributes
+    ----------
+    name : str
+        The file, as errors name it.
+    data : dict
+        What it holds.
+    places : dict of tuple of str to str
+        ``"run.yaml:7"`` for a key of the file, ``"--set local.runs"`` for an overridden one.
+    """
+
+    name: str
+    data: dict[str, Any] = field(default_factory=dict)
+    places: dict[Key, str] = field(default_factory=dict)
+
+    def at(self, key: Key) -> str:
+        """Return how an error names a key: ``run.yaml:7: local.runs``, or ``--set local.runs``.
+
+        A key that does not stand anywhere gets the place of the section that should hold it.
+        """
+        for length in range(len(key), 0, -1):
+            place = self.places.get(key[:length])
+            if place is not None and place.startswith("--"):
+                return ".".join((place, *key[length:]))
+            if place is not None:
+                return f"{place}: {'.'.join(key)}"
+        return ": ".join(part for part in (self.name, ".".join(key)) if part)
+
+    def override(self, key: Key, value: Any, place: str) -> None:
+        """Set ``key`` to ``value``, creating the sections on the way; ``place`` (``--...``) is named in errors."""
+        section = self.data
+        for part in key[:-1]:
+            if not isinstance(section.get(part), dict):
+                section[part] = {}
+            section = section[part]
+        section[key[-1]] = value
+        self.places = {k: p for k, p in self.places.items() if k[: len(key)] != key}
+        self.places[key] = place
+
+
+def read(path: str | Path) -> Document:
+    """Read a YAML file of nested sections.
+
+    Raises
+    ------
+    ConfigError
+        For a file that cannot be read, is no YAML, is too large or too deep, has a key twice, or is not a mapping.
+    """
+    name = str(path)
+    try:
+        with open(path, "rb") as stream:
+            content = stream.read(_MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(f"{name}: no such file") from None
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(content) > _MAX_BYTES:
+        raise ConfigError(f"{name}: larger than {_MAX_BYTES} bytes; this is no configuration")
+    document = Document(name)
+    data = _parse(content, name, document.places)
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name}:1: expected sections such as 'problem:', got {show(data)}")
+    document.data = data
+    return document
+
+
+def read_data(content: bytes, name: str) -> Document:
+    """Parse a problem file: like :func:`read`, for contents that may be long but not deep.
+
+    Raises
+    ------
+    ConfigError
+        As :func:`read` does.
+    """
+    document = Document(name)
+    try:
+        most = _count_events(content, name) + _MAX_COPIES
+        data = _parse(content, name, document.places, _DataLoader, most, whole=False)
+    except (ValueError, UnicodeError) as error:  # the fast loader's, for bytes that are no text
+        raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict):
+        raise ConfigError(f"{name}:1: expected sections such as 'variables:', got {show(data)}")
+    document.data = data
+    return document
+
+
+def _count_events(content: bytes, name: str) -> int:
+    """Return how many values there are; refuse deep nesting and endless lists before anything is built of them."""
+    depth = count = 0
+    try:
+        for event in yaml.parse(content, Loader=_DataLoader):
+            count += 1
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > _MAX_DEPTH or count > _MAX_DATA_NODES:
+                mark = event.start_mark
+                line = f":{mark.line + 1}" if mark is not None else ""
+                raise ConfigError(f"{name}{line}: too many or too deeply nested values")
+    except yaml.YAMLError:
+        pass  # parsing says what is wrong
+    return count
+
+
+def value_of(text: str, where: str) -> Any:
+    """Return a piece of YAML (the right side of ``--set key=value``) as plain data."""
+    return _parse(text.encode(errors="surrogateescape"), where, None)
+
+
+def show(value: Any) -> str:
+    """Return a value as an error quotes it: on one line, short, with YAML's words for None and booleans."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = "a very long number"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _parse(
+    content: bytes,
+    name: str,
+    places: dict[Key, str] | None,
+    kind: Callable[[bytes], Any] = _Loader,
+    most: int = _MAX_NODES,
+    whole: bool = True,
+) -> Any:
+    """Parse one document; the place of each key goes to ``places`` (None: errors give no line).
+
+    At most ``most`` values are built; with ``whole``, 1e3 is read as 1000.
+    """
+    try:
+        loader = kind(content)
+        node = loader.get_single_node()
+        return None if node is None else _Builder(loader, name, places, most, whole).build(node, (), 0)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        line = f":{mark.line + 1}" if mark is not None and places is not None else ""
+        problem = " ".join(part for part in (error.problem, error.context) if part)
+        raise ConfigError(f"{name}{line}: not valid YAML: {problem}") from None
+    except yaml.YAMLError as error:  # bytes that are no text
+        raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise ConfigError(f"{name}: nested too deeply") from None
+
+
+@dataclass
+class _Builder:
+    """Turns nodes into plain data and counts them, so that aliases of aliases end."""
+
+    loader: Any
+    name: str
+    places: dict[Key, str] | None
+    most: int
+    whole: bool
+    nodes: int = 0
+
+    def build(self, node: yaml.Node, key: Key, depth: int) -> Any:
+        self.nodes += 1
+        if self.nodes > self.most or depth > _MAX_DEPTH:
+            raise ConfigError(f"{self._place(node)}: too many or too deeply nested values")
+        if isinstance(node, yaml.MappingNode) and node.tag == "tag:yaml.org,2002:map":
+            return {name: self.build(value, (*key, name), depth + 1) for name, value in self._entries(node, key)}
+        if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
+            return [self.build(item, (*key, str(i)), depth + 1) for i, item in enumerate(node.value)]
+        if not isinstance(node, yaml.ScalarNode):
+            raise ConfigError(f"{self._place(node)}: not valid YAML here: the tag {node.tag}")
+        try:
+            value = self.loader.construct_object(node)
+        except ValueError:
+            raise ConfigError(f"{self._place(node)}: {show(node.value)} is not a valid value") from None
+        if (
+            self.whole
+            and isinstance(value, float)
+            and "e" in node.value.lower()
+            and value.is_integer()
+            and abs(value) < 2**63
+        ):
+            return int(value)  # 1e3 is as whole as 1000
+        return value
+
+    def _entries(self, node: yaml.MappingNode, key: Key) -> Iterator[tuple[str, yaml.Node]]:
+        seen: dict[str, int] = {}
+        for key_node, value in node.value:
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise ConfigError(f"{self._place(key_node)}: a key must be a word")
+            name = str(key_node.value)
+            if name in seen:
+                dotted = ".".join((*key, name))
+                raise ConfigError(f"{self._place(key_node)}: {dotted}: stands twice (first in line {seen[name]})")
+            seen[name] = key_node.start_mark.line + 1
+            if self.places is not None:
+                self.places[(*key, name)] = self._place(key_node)
+            yield name, value
+
+    def _place(self, node: yaml.Node) -> str:
+        return self.name if self.places is None else f"{self.name}:{node.start_mark.line + 1}"

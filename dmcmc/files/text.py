@@ -1,0 +1,155 @@
+"""Opening problem files: unpacking within limits, and errors that name the line."""
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import secrets
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from dmcmc.inference.runtime.errors import FileError, Unavailable
+from dmcmc.inference.runtime.memory import memory_limit, readable
+
+_PIECE = 1 << 20  # bytes unpacked at once
+_TEXT_SHARE = 8  # of the memory: numbers take four times their text, and the text is there twice for a moment
+_LONGEST = 400  # characters of a message
+PACKERS = (".gz", ".xz", ".bz2")
+_ZIP = b"PK"
+
+
+@dataclass(frozen=True)
+class Source:
+    """An unpacked problem file.
+
+    Attributes
+    ----------
+    name : str
+        How errors call it.
+    data : bytes
+        What it holds.
+    path : Path or None
+        Where it is, for files beside it; None for text from memory.
+    """
+
+    name: str
+    data: bytes
+    path: Path | None = None
+
+    def line(self, offset: int) -> int:
+        """Return the line of a byte, from 1."""
+        return 1 + self.data.count(b"\n", 0, offset)
+
+    def error(self, offset: int, message: str) -> FileError:
+        """Return the error for a byte of the file."""
+        return FileError(f"{self.name}: line {self.line(offset)}: {clipped(message)}")
+
+    def refusal(self, offset: int, what: str) -> Unavailable:
+        """Return the error for what this version does not read; ``what`` ends with "is" or "are"."""
+        return Unavailable(f"{self.name}: line {self.line(offset)}: {clipped(what)} not available in this version")
+
+    def text(self) -> str:
+        """Return the file as UTF-8 text."""
+        try:
+            return self.data.removeprefix(b"\xef\xbb\xbf").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise self.error(error.start, "is not UTF-8 text") from None
+
+
+def clipped(message: str) -> str:
+    """Return a message on one line, without the middle if it is long: names may be."""
+    line = " ".join(message.split())
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
+
+
+def open_source(path: str | os.PathLike[str], native: bool = False) -> Source | None:
+    """Read and unpack a file; what it is packed with is told by its first bytes.
+
+    Parameters
+    ----------
+    path
+        The file.
+    native
+        Return None for a zip archive, without reading it.
+
+    Raises
+    ------
+    FileError
+        If there is no such file, it is damaged, or its text does not fit the memory.
+    """
+    file, limit = Path(path), memory_limit() // _TEXT_SHARE
+    try:
+        if file.is_dir():
+            raise FileError(f"{path}: is a folder; a problem file is needed")
+        with open(file, "rb") as raw:
+            head = raw.read(6)
+            if native and head.startswith(_ZIP):
+                return None
+            raw.seek(0)
+            pieces, size = [], 0
+            with unpacked(raw, head) as stream:
+                while piece := stream.read(_PIECE):
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > limit:
+                        raise FileError(
+                            f"{path}: has more than {readable(limit)} of text, which does not fit the memory"
+                        )
+    except FileNotFoundError:
+        raise FileError(f"{path}: no such file") from None
+    except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, MemoryError) as error:
+        reason = " ".join(str(getattr(error, "strerror", None) or error or "out of memory").split())
+        raise FileError(f"{path}: cannot be read: {reason}") from None
+    return Source(os.fspath(path), b"".join(pieces), file)
+
+
+def unpacked(raw: BinaryIO, head: bytes) -> BinaryIO:
+    """Return a stream of the unpacked bytes of ``raw``, whose first bytes are ``head``."""
+    if head.startswith(b"\x1f\x8b"):
+        return cast(BinaryIO, gzip.open(raw))
+    if head.startswith(b"\xfd7zXZ\x00"):
+        return cast(BinaryIO, lzma.open(raw))
+    if head.startswith(b"BZh"):
+        return cast(BinaryIO, bz2.open(raw))
+    return raw
+
+
+def replace_file(path: str | os.PathLike[str], pieces: Iterable[str | bytes]) -> None:
+    """Write text or bytes, packed as the name says, whole or not at all.
+
+    Raises
+    ------
+    FileError
+        If it cannot be written.
+    """
+    target = Path(path)
+    partial = Path(f"{target.parent / ('.' + target.name)}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        with open(partial, "xb") as raw:
+            with _packed(raw, target.suffix.lower()) as stream:
+                for piece in pieces:
+                    stream.write(piece.encode("utf-8") if isinstance(piece, str) else piece)
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.replace(partial, target)
+    except (OSError, ValueError) as error:
+        raise FileError(f"{target}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            partial.unlink()
+
+
+def _packed(raw: BinaryIO, suffix: str) -> BinaryIO:
+    """Return a stream that packs into ``raw``; closing it leaves ``raw`` open. Equal texts give equal bytes."""
+    match suffix:
+        case ".gz":
+            return cast(BinaryIO, gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
+        case ".xz":
+            return cast(BinaryIO, lzma.open(raw, "wb"))
+        case ".bz2":
+            return cast(BinaryIO, bz2.open(raw, "wb"))
+    return cast(BinaryIO, contextlib.nullcontext(raw))

@@ -1,0 +1,1 @@
+"""Bayesian networks in the interchange format (`.bif`)."""

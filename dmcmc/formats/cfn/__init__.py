@@ -1,0 +1,1 @@
+"""toulbar2's JSON (`.cfn`)."""

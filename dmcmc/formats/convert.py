@@ -1,0 +1,42 @@
+"""Turning one problem file into another."""
+
+from collections.abc import Collection
+
+from dmcmc.formats import registry as formats
+from dmcmc.formats.common.listing import DROPPABLE, without
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ConfigError
+
+_SENSES = {"wcsp": "min", "uai": "max"}  # formats that know one sense
+
+
+def write(problem: Problem, path: str, format: str | None = None, drop: Collection[str] = ()) -> Problem:
+    """Write a problem in a format; return what was written.
+
+    Parameters
+    ----------
+    problem
+        What to write.
+    path
+        Its name says the format, unless ``format`` does.
+    format
+        A name of :data:`dmcmc.formats.FORMATS`.
+    drop
+        Some of :data:`dmcmc.formats.common.listing.DROPPABLE`: what may be lost.
+
+    Raises
+    ------
+    FileError
+        If the format cannot say what the problem says.
+    ConfigError
+        For an unknown word in ``drop``.
+    """
+    for word in drop:
+        if word not in DROPPABLE:
+            known = ", ".join(DROPPABLE)
+            raise ConfigError(f"--drop {word}: expected one of {known}")
+    chosen = formats.named(format) if format is not None else formats.by_suffix(path)
+    sense = _SENSES.get(chosen.name) if chosen is not None else None
+    written = without(problem, drop, sense)
+    formats.save(written, path, format)
+    return written

@@ -1,0 +1,1 @@
+"""Global cost functions of `.wcsp` and `.cfn` files as factors."""

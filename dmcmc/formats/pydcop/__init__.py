@@ -1,0 +1,1 @@
+"""pyDCOP's YAML."""

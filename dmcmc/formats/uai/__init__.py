@@ -1,0 +1,1 @@
+"""UAI networks (`.uai`) with their evidence."""

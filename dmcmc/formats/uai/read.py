@@ -1,0 +1,203 @@
+"""Read ``.uai`` files, Bayesian and Markov networks, with the observations of an ``.evid`` file.
+
+A potential p becomes the utility ln p, 0 is forbidden: the best assignment is the most probable explanation, and the
+objective is the natural logarithm of its (unnormalised) probability. An observed variable keeps its name and has the
+observed value alone.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.files.text import Source, open_source
+from dmcmc.formats.common.scan import scan_floats, scan_integers, word_offset
+from dmcmc.formats.uai import table_kernels as uai_kernels
+from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.runtime.types import Array
+
+_HEADER = re.compile(rb"\s*(MARKOV|BAYES)(?=\s|$)", re.IGNORECASE)
+_SUFFIX = ".evid"
+
+
+def read(source: Source, evidence: Path | None = None) -> Problem:
+    """Read a network; one agent, ``all``, owns every variable.
+
+    Variables are ``x0``, ``x1``, ..., factors ``f0``, ``f1``, ... in the order of the file.
+
+    Parameters
+    ----------
+    source
+        The file.
+    evidence
+        The file of observations; None takes the one beside the file, with ``.evid`` appended to the name (before or
+        after a packing suffix) or in place of ``.uai``, if there is one.
+
+    Raises
+    ------
+    FileError
+        If a file is not well formed; names the line.
+    """
+    observed: dict[int, int] = {}
+    problem = _Reader(source)
+    beside = evidence if evidence is not None else _beside(source.path)
+    if beside is not None:
+        found = open_source(beside)
+        assert found is not None  # only a native archive is none
+        observed = read_evidence(found, problem.domains)
+    return problem.finished(observed)
+
+
+def read_evidence(source: Source, domains: NDArray[np.int64]) -> dict[int, int]:
+    """Read ``k v x v x ...``: k observed variables with their values; an older form has the number of samples first."""
+    numbers, noted = scan_integers(source.data)
+    if len(noted):
+        raise source.error(
+            int(noted[0, 1]), "expected whole numbers: the number of observations, then variable and value"
+        )
+    given = numbers.tolist()
+    if not given:
+        return {}
+    if len(given) == 1 + 2 * given[0]:
+        pairs = given[1:]
+    elif len(given) > 1 and given[0] == 1 and len(given) == 2 + 2 * given[1]:
+        pairs = given[2:]
+    elif given == [0, 0]:
+        pairs = []
+    else:
+        what = f"expected {given[0]} observations, a variable and a value each, after their number"
+        raise source.error(0, f"{what}; there are {len(given) - 1} numbers")
+    observed: dict[int, int] = {}
+    for v, value in zip(pairs[::2], pairs[1::2], strict=True):
+        if not 0 <= v < domains.size:
+            raise source.error(0, f"variable {v} does not exist; there are 0 to {domains.size - 1}")
+        if not 0 <= value < domains[v]:
+            raise source.error(0, f"variable {v}: value {value} is not in 0..{domains[v] - 1}")
+        if observed.setdefault(v, value) != value:
+            raise source.error(0, f"variable {v} is observed twice, as {observed[v]} and {value}")
+    return observed
+
+
+def _beside(path: Path | None) -> Path | None:
+    """Return the evidence file that belongs to a file, if there is one."""
+    if path is None:
+        return None
+    names = [path.with_name(path.name + _SUFFIX)]
+    if path.suffix.lower() != ".uai":
+        names.append(path.with_name(path.stem + _SUFFIX))
+    stem = path.name[: path.name.lower().rfind(".uai")] if ".uai" in path.name.lower() else path.stem
+    names += [path.with_name(stem + _SUFFIX), path.with_name(stem + ".uai" + _SUFFIX)]
+    return next((name for name in names if name.is_file()), None)
+
+
+class _Reader:
+    """A network as the file has it."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        header = _HEADER.match(source.data)
+        if header is None:
+            raise source.error(0, f"expected MARKOV or BAYES{'' if source.data.strip() else ', but the file is empty'}")
+        self.body = header.end()
+        self.numbers, noted = scan_floats(source.data, self.body)
+        for _, first, last in noted[:1].tolist():
+            raise source.error(first, f"{source.data[first:last][:40].decode('latin-1')!a} is not a number")
+        n = self._whole(0, "the number of variables")
+        if n > self.numbers.size - 2:
+            self._fail(0, f"{n} variables are declared; there are fewer numbers")
+        sizes = self.numbers[1 : 1 + n]
+        for i in np.flatnonzero((sizes < 1) | (sizes != np.floor(sizes)) | (sizes > 2**53))[:1]:
+            self._fail(1 + int(i), f"variable {i}: has {sizes[i]:g} values; a whole number from 1 on is needed")
+        self.domains: NDArray[np.int64] = sizes.astype(np.int64)
+        m = self._whole(1 + n, "the number of factors")
+        if m > (self.numbers.size - 2 - n) // 2:
+            self._fail(1 + n, f"{m} factors are declared; there are fewer numbers")
+        self.scope_start, self.table_start = np.empty((2, m), dtype=np.int64)
+        seen = np.full(n, -1, dtype=np.int64)
+        f, at, reason = uai_kernels.survey(self.numbers, 2 + n, self.domains, self.scope_start, self.table_start, seen)
+        if reason != uai_kernels.DONE:
+            self._refuse(f, at, reason)
+        if at < self.numbers.size:
+            self._fail(at, f"{self.numbers.size - at} numbers follow the last of {m} factors; check their number")
+
+    def finished(self, observed: Mapping[int, int]) -> Problem:
+        """Return the problem, given observations."""
+        utilities = self._utilities()
+        factors = []
+        domains = self.domains.tolist()
+        parts = zip(self.scope_start.tolist(), self.table_start.tolist(), self._whole_tables(utilities), strict=True)
+        for f, (start, place, whole) in enumerate(parts):
+            arity = int(self.numbers[start - 1])
+            scope = tuple(map(int, self.numbers[start : start + arity].tolist()))
+            shape = [domains[v] for v in scope]
+            count = int(self.numbers[place - 1])
+            table = utilities[place : place + count].reshape(shape)
+            if not observed.keys().isdisjoint(scope):
+                table = table[
+                    tuple(slice(observed[v], observed[v] + 1) if v in observed else slice(None) for v in scope)
+                ]
+                whole = True
+            factors.append(Factor.of(scope, table, name=f"f{f}") if whole else Factor(scope, table, f"f{f}"))
+        labels: list[tuple[Label, ...] | None] = [None] * len(domains)
+        for v, value in observed.items():
+            domains[v], labels[v] = 1, (value,)
+        return Problem(
+            variables=tuple(f"x{v}" for v in range(len(domains))),
+            domains=np.array(domains, dtype=np.int64),
+            agents=("all",),
+            owner=np.zeros(len(domains), dtype=np.int64),
+            factors=tuple(factors),
+            labels=tuple(labels),
+            sense="max",
+        )
+
+    def _utilities(self) -> Array:
+        """Return ln of all numbers; only those of tables mean something."""
+        if self.table_start.size:
+            tables = self.numbers[self.table_start[0] :]
+            for bad in np.flatnonzero(~((tables >= 0) & (tables < np.inf)))[:1]:
+                number = int(self.table_start[0] + bad)
+                self._fail(number, f"{tables[bad]:g} is no potential; numbers from 0 on are needed")
+        with np.errstate(divide="ignore", invalid="ignore"):
+            utilities: Array = np.log(self.numbers)
+        utilities += 0.0  # no negative zero
+        utilities.flags.writeable = False
+        return utilities
+
+    def _whole_tables(self, utilities: Array) -> list[bool]:
+        """Return of each table whether all its utilities are whole: an integer table then."""
+        if not self.table_start.size:
+            return []
+        fractional = (utilities != np.rint(utilities)) & (utilities > -np.inf)
+        fractional[self.table_start - 1] = False  # the number of entries
+        counts: NDArray[np.int64] = np.add.reduceat(fractional, self.table_start - 1, dtype=np.int64)
+        flags: list[bool] = (counts == 0).tolist()
+        return flags
+
+    def _whole(self, number: int, what: str) -> int:
+        if number >= self.numbers.size:
+            self._fail(number, f"expected {what}, but the file ends")
+        value = float(self.numbers[number])
+        if not 0 <= value < 2**53 or value != int(value):
+            self._fail(number, f"expected {what}, got {value:g}")
+        return int(value)
+
+    def _refuse(self, f: int, at: int, reason: int) -> NoReturn:
+        """Raise the error of the compiled pass."""
+        if reason == uai_kernels.SHORT:
+            self._fail(at, f"factor {f}: numbers are missing at the end of the file")
+        found = f"{self.numbers[at]:g}"
+        if reason == uai_kernels.WHOLE:
+            self._fail(at, f"factor {f}: expected the number of its variables, got {found}")
+        if reason == uai_kernels.SCOPE:
+            self._fail(at, f"factor {f}: variable {found} does not exist; there are 0 to {self.domains.size - 1}")
+        if reason == uai_kernels.TWICE:
+            self._fail(at, f"factor {f}: variable {found} stands twice in its scope")
+        self._fail(at, f"factor {f}: {found} entries do not fit its variables' domains")
+
+    def _fail(self, number: int, message: str) -> NoReturn:
+        offset = word_offset(self.source.data, self.body, number)
+        raise self.source.error(min(offset, len(self.source.data.rstrip())), message)

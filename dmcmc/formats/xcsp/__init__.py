@@ -1,0 +1,1 @@
+"""XCSP 2.1 as FRODO has it."""

@@ -1,0 +1,237 @@
+"""Read XCSP 2.1 as FRODO has it: agents and their variables, soft and hard relations, predicates and functions.
+
+Dialects are read too: relations without semantics, domains without values, a missing list of agents. Global
+constraints, random variables and probability spaces are refused by name.
+"""
+
+import re
+from collections.abc import Sequence
+from math import inf
+from typing import NoReturn
+
+import numpy as np
+
+from dmcmc.files.text import Source
+from dmcmc.formats.common.entries import Space, clipped, number
+from dmcmc.formats.expressions.closures import Meter
+from dmcmc.formats.xcsp.relations import Formula, Index, Relation
+from dmcmc.formats.xcsp.xml_tree import Element, parse
+from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.sparse import SparseFactor, tabulate
+from dmcmc.inference.runtime.errors import DmcmcError, FileError
+from dmcmc.inference.runtime.types import Number
+
+_MOST_VALUES = 1 << 22  # of all domains together
+_RANGE = re.compile(r"([+-]?[0-9]{1,18})\.\.([+-]?[0-9]{1,18})")
+
+
+def read(source: Source) -> Problem:
+    """Read an XCSP file; see :func:`dmcmc.formats.load`."""
+    try:
+        return _Reader(source).problem()
+    except DmcmcError as error:
+        raise clipped(error) from None
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source, self.root = source, parse(source)
+        if self.root.tag != "instance":
+            raise source.error(self.root.offset, f"expected <instance>, not <{self.root.tag[:40]}>")
+        presentation = self.root.first("presentation")
+        about = {} if presentation is None else presentation.attributes
+        self.sense = "max" if about.get("maximize", "").strip().lower() == "true" else "min"
+        self.name = about.get("name", "")
+        self.space = Space()
+        self.meter = Meter.of(source.data)
+        self.top: Number = inf
+        self.relations: dict[str, Relation] = {}
+        self.formulas: dict[str, Formula] = {}
+        self.tables: dict[tuple[str, tuple[str, ...]], Factor] = {}
+
+    def problem(self) -> Problem:
+        """Read everything."""
+        for child in self.root.children:
+            if child.tag == "probabilities":
+                raise self.source.refusal(child.offset, "<probabilities> (stochastic problems) are")
+        for element in self.section("relations", "relation"):
+            relation = Relation(self.source, element, self.sense)
+            self.relations[self.new(relation.name, self.relations, element)] = relation
+        for tag in ("predicate", "function"):
+            for element in self.section(f"{tag}s", tag):
+                formula = Formula(self.source, element, self.meter)
+                self.formulas[self.new(formula.name, self.formulas, element)] = formula
+        self.read_domains()
+        self.read_variables()
+        factors = tuple(self.constraint(e) for e in self.section("constraints", "constraint"))
+        domains = np.array([len(self.domains[d]) for d in self.domain_of], dtype=np.int64)
+        labels = tuple(self.labels[d] for d in self.domain_of)
+        owner = np.array(self.owner, dtype=np.int64)
+        return Problem(
+            tuple(self.variables), domains, tuple(self.agents), owner, factors, labels, self.sense, self.name
+        )
+
+    def section(self, tag: str, inner: str) -> list[Element]:
+        """Return the elements of a section; a missing section has none."""
+        found: list[Element] = []
+        for section in self.root.all(tag):
+            for element in section.children:
+                if element.tag != inner:
+                    self.fail(element, f"<{element.tag[:40]}> in <{tag}>; expected <{inner}>")
+                found.append(element)
+            if tag == "constraints":
+                self.read_limits(section)
+        return found
+
+    def read_limits(self, section: Element) -> None:
+        """Note the cost from which on everything is forbidden (weighted CSPs)."""
+        word = section.attributes.get("maximalCost", "infinity")
+        top = number(word)
+        if top is None or (self.sense == "max" and top != inf):
+            self.fail(section, f"maximalCost is {word[:40]!r}; a number is needed, and a minimisation")
+        if number(section.attributes.get("initialCost", "0")) != 0:
+            raise self.source.refusal(section.offset, "an initialCost other than 0 is")
+        self.top = top
+
+    def new(self, name: str, known: object, element: Element) -> str:
+        """Return a name that is not taken."""
+        if not name:
+            self.fail(element, f"<{element.tag}> has no name")
+        if name in known:  # type: ignore[operator]
+            self.fail(element, f"{element.tag} {name!r} stands twice")
+        return name
+
+    def read_domains(self) -> None:
+        self.domains: dict[str, Index] = {}
+        self.labels: dict[str, tuple[Label, ...] | None] = {}
+        self.room = _MOST_VALUES
+        for element in self.section("domains", "domain"):
+            name = self.new(element.attributes.get("name", ""), self.domains, element)
+            values = self.values(element)
+            self.domains[name] = {value: i for i, value in enumerate(values)}
+            if len(self.domains[name]) < len(values):
+                self.fail(element, f"domain {name!r}: a value stands twice")
+            self.labels[name] = None if values == list(range(len(values))) else tuple(values)
+
+    def values(self, element: Element) -> list[Number]:
+        """Return the values of a domain: words such as ``3`` and ``1..5``, or 1 to nbValues where there are none."""
+        what = f"domain {element.attributes.get('name')!r}"
+        declared = element.attributes.get("nbValues")
+        if declared is not None and not re.fullmatch("[0-9]{1,18}", declared):
+            self.fail(element, f"{what}: nbValues is {declared[:40]!r}; a whole number is needed")
+        words = element.text.split() or ([f"1..{declared}"] if declared is not None else [])
+        values: list[Number] = []
+        for word in words:
+            span = _RANGE.fullmatch(word)
+            value = number(word)
+            if span is None and (value is None or abs(value) == inf):
+                self.fail(element, f"{what}: {word[:40]!r} is no value and no range such as 1..5")
+            first, last = (int(span[1]), int(span[2])) if span else (0, 0)
+            self.room -= last - first + 1 if span else 1
+            if last < first or self.room < 0:
+                least = "a range goes upwards" if last < first else f"domains have at most {_MOST_VALUES:,} values"
+                self.fail(element, f"{what}: {word}: {least}")
+            values += range(first, last + 1) if span else [value]  # type: ignore[list-item]
+        if not values or (declared is not None and int(declared) != len(values)):
+            self.fail(element, f"{what}: nbValues is {declared}, but {len(values)} values are listed")
+        return values
+
+    def read_variables(self) -> None:
+        names = [self.new(e.attributes.get("name", ""), (), e) for e in self.section("agents", "agent")]
+        listed = bool(names) or self.root.first("agents") is not None
+        self.agents: dict[str, int] = {}
+        for element, name in zip(self.section("agents", "agent"), names, strict=True):
+            self.agents[self.new(name, self.agents, element)] = len(self.agents)
+        self.variables: dict[str, int] = {}
+        self.domain_of: list[str] = []
+        self.owner: list[int] = []
+        for element in self.section("variables", "variable"):
+            given = element.attributes
+            name = self.new(given.get("name", ""), self.variables, element)
+            if given.get("type", "decision") != "decision":
+                raise self.source.refusal(element.offset, f"variable {name!r}: the type {given['type'][:40]!r} is")
+            if given.get("domain", "") not in self.domains:
+                self.fail(element, f"variable {name!r}: domain {given.get('domain', '')[:40]!r} is not defined")
+            agent = given.get("agent", "")
+            if not agent and listed:
+                self.fail(element, f"variable {name!r}: has no agent; agent=... is needed where <agents> are listed")
+            if listed and agent not in self.agents:
+                self.fail(element, f"variable {name!r}: agent {agent[:40]!r} is not listed in <agents>")
+            self.variables[name] = len(self.variables)
+            self.domain_of.append(given["domain"])
+            self.owner.append(self.agents.setdefault(agent or "all", len(self.agents)))
+        if not self.agents:
+            self.agents["all"] = 0
+
+    def constraint(self, element: Element) -> Factor:
+        given = element.attributes
+        name, reference = given.get("name", ""), given.get("reference", "")
+        what = f"constraint {name!r}"
+        if reference.startswith("global:"):
+            raise self.source.refusal(element.offset, f"{what}: the global constraint {reference[7:47]!r} is")
+        places: dict[int, str] = {}
+        for word in given.get("scope", "").split():
+            if word not in self.variables:
+                self.fail(element, f"{what}: variable {word[:40]!r} is not defined")
+            if self.variables[word] in places:
+                self.fail(element, f"{what}: variable {word[:40]!r} stands twice in its scope")
+            places[self.variables[word]] = word
+        scope = list(places)
+        if given.get("arity", str(len(scope))).strip() != str(len(scope)) or not scope:
+            self.fail(
+                element, f"{what}: arity is {given.get('arity', '?')[:20]}, but the scope has {len(scope)} variables"
+            )
+        if reference in self.relations:
+            return self.extensional(self.relations[reference], scope, name, element)
+        if reference in self.formulas:
+            return self.intensional(self.formulas[reference], places, name, element)
+        self.fail(element, f"{what}: its reference {reference[:40]!r} is no relation, predicate or function")
+
+    def extensional(self, relation: Relation, scope: list[int], name: str, element: Element) -> Factor:
+        if relation.arity != len(scope):
+            self.fail(element, f"constraint {name!r}: {len(scope)} variables, but {relation.what} has {relation.arity}")
+        domains = tuple(self.domain_of[v] for v in scope)
+        factor = self.tables.get((relation.name, domains))
+        if factor is None:
+            index = [self.domains[d] for d in domains]
+            rows, costs = relation.listed(index, self.top)
+            shape = [len(place) for place in index]
+            factor = tabulate(scope, shape, rows, costs[:-1], costs[-1], self.sense, name)
+            self.tables[relation.name, domains] = factor
+        if isinstance(factor, SparseFactor):
+            self.take((len(factor.tuples),), name, element)
+            return SparseFactor(scope, factor.shape, factor.tuples, factor.utilities, name)
+        self.take(factor.shape, name, element)
+        return Factor(tuple(scope), factor.table, name)
+
+    def intensional(self, formula: Formula, places: dict[int, str], name: str, element: Element) -> Factor:
+        what, scope = f"constraint {name!r}", list(places)
+        given = element.first("parameters")
+        words = list(places.values()) if given is None else given.text.split()
+        if len(words) != len(formula.parameters):
+            self.fail(element, f"{what}: {len(words)} parameters; {formula.name!r} has {len(formula.parameters)}")
+        arguments: list[tuple[int] | Number] = []
+        for word in words:
+            value = number(word)
+            if self.variables.get(word, -1) in places:
+                arguments.append((scope.index(self.variables[word]),))
+            elif value is not None:
+                arguments.append(value)
+            else:
+                self.fail(element, f"{what}: parameter {word[:40]!r} is no variable of its scope and no number")
+        values = [list(self.domains[self.domain_of[v]]) for v in scope]
+        shape = [len(v) for v in values]
+        cells = self.take(shape, name, element)
+        if cells * formula.expression.size > self.meter.steps:
+            self.fail(element, f"{what}: evaluating {cells:,} entries takes too long; list its tuples instead")
+        return Factor.of(scope, formula.costs(arguments, values, self.sense, self.top).reshape(shape), self.sense, name)
+
+    def take(self, shape: Sequence[int], name: str, element: Element) -> int:
+        """Return the cells of a table, if it fits."""
+        place = self.source.error
+        return self.space.take(shape, lambda: str(place(element.offset, f"constraint {name!r}")))
+
+    def fail(self, element: Element, message: str) -> NoReturn:
+        """Raise the error that names the line of an element."""
+        error: FileError = self.source.error(element.offset, message)
+        raise error

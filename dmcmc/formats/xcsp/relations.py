@@ -1,0 +1,182 @@
+"""XCSP's relations: lists of tuples with costs, or allowed or forbidden; and its predicates and functions."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+from math import inf, prod
+
+from dmcmc.files.text import Source
+from dmcmc.formats.common.entries import entries, number
+from dmcmc.formats.expressions.closures import Expression, Meter
+from dmcmc.formats.expressions.functions import ExpressionError
+from dmcmc.formats.expressions.parse import parse_functional
+from dmcmc.formats.xcsp.xml_tree import Element
+from dmcmc.inference.runtime.errors import FileError
+from dmcmc.inference.runtime.types import Array, Number
+
+Index = Mapping[Number, int]
+
+
+class Relation:
+    """A list of tuples.
+
+    Attributes
+    ----------
+    arity : int
+    tuples : list of tuple of numbers
+        As the file has them: values, not their indices.
+    default : number or None
+        What other tuples cost; None where the file does not say.
+    costs : list of numbers
+        One a tuple; ±inf where forbidden.
+    """
+
+    def __init__(self, source: Source, element: Element, sense: str) -> None:
+        self.source, self.element, self.sense = source, element, sense
+        self.name = element.attributes.get("name", "")
+        self.what = f"relation {self.name!r}"
+        self.arity = self._count("arity")
+        soft = ":" in element.text or "defaultCost" in element.attributes
+        semantics = element.attributes.get("semantics", "soft" if soft else "")
+        forbidden = inf if sense == "min" else -inf
+        if semantics not in ("soft", "supports", "conflicts"):
+            raise self.fail(f"semantics is soft, supports or conflicts, not {semantics!r}")
+        self.default = (
+            {"supports": forbidden, "conflicts": 0}.get(semantics) if semantics != "soft" else self._default()
+        )
+        listed = {"supports": 0, "conflicts": forbidden}.get(semantics)
+        self.tuples: list[tuple[Number, ...]] = []
+        self.costs: list[Number] = []
+        self._read(listed)
+        if "nbTuples" in element.attributes and self._count("nbTuples") != len(self.tuples):
+            raise self.fail(f"nbTuples is {element.attributes['nbTuples']}, but {len(self.tuples)} tuples are listed")
+
+    def fail(self, message: str) -> FileError:
+        """Return the error that names this relation."""
+        return self.source.error(self.element.offset, f"{self.what}: {message}")
+
+    def _count(self, attribute: str) -> int:
+        word = self.element.attributes.get(attribute, "")
+        if not re.fullmatch(r"[0-9]{1,18}", word):
+            raise self.fail(f"{attribute} is {word!r}; a whole number is needed")
+        return int(word)
+
+    def _default(self) -> Number | None:
+        word = self.element.attributes.get("defaultCost")
+        return None if word is None else self._cost(word)
+
+    def _cost(self, word: str) -> Number:
+        cost = number(word.strip())
+        if cost is None:
+            raise self.fail(f"{word.strip()[:40]!r} is no cost")
+        return cost
+
+    def _read(self, cost: Number | None) -> None:
+        """Read ``cost: a b|c d|...``; a cost holds for the tuples after it, too."""
+        known: dict[str, Number] = {}
+        for part in self.element.text.split("|"):
+            before, colon, after = part.rpartition(":")
+            if colon:
+                cost = self._cost(before)
+            words = after.split()
+            if not words and not colon:
+                continue
+            if len(words) != self.arity:
+                raise self.fail(f"the tuple {after.strip()[:40]!r} has {len(words)} values; the arity is {self.arity}")
+            if cost is None:
+                raise self.fail(f"the tuple {after.strip()[:40]!r} has no cost; 'cost: values' is needed")
+            for word in words:
+                if word not in known:
+                    value = number(word)
+                    if value is None:
+                        raise self.fail(f"{word[:40]!r} is no value")
+                    known[word] = value
+            self.tuples.append(tuple([known[word] for word in words]))
+            self.costs.append(cost)
+
+    def listed(self, index: Sequence[Index], top: Number) -> tuple[list[list[int]], Array]:
+        """Return the tuples as value indices, and their costs followed by the default.
+
+        ``index`` maps each position's values to indices; costs of at least ``top`` are forbidden.
+        """
+        rows: list[list[int]] = []
+        for values in self.tuples:
+            try:
+                rows.append([place[value] for place, value in zip(index, values, strict=True)])
+            except KeyError:
+                shown = " ".join(map(str, values))
+                raise self.fail(f"the tuple '{shown}' has a value that is in no domain of its scope") from None
+        default = self.default
+        if default is None:
+            cells = 1
+            for place in index:
+                cells *= len(place)
+            if len({tuple(row) for row in rows}) < cells:
+                raise self.fail("not all tuples are listed and there is no defaultCost")
+            default = 0
+        costs = [*self.costs, default]
+        try:
+            return rows, entries([inf if c >= top else c for c in costs], self.sense)
+        except OverflowError as error:
+            raise self.fail(str(error)) from None
+
+
+class Formula:
+    """A predicate (a hard constraint: not zero is allowed) or a function (its value is the cost)."""
+
+    def __init__(self, source: Source, element: Element, meter: Meter) -> None:
+        self.source, self.element, self.hard = source, element, element.tag == "predicate"
+        self.name = element.attributes.get("name", "")
+        words = _text(element.first("parameters")).split()
+        if len(words) % 2 or any(kind not in ("int", "real") for kind in words[::2]):
+            raise self.fail("parameters are pairs such as 'int X0 int X1'")
+        self.parameters = words[1::2]
+        expression = element.first("expression")
+        functional = None if expression is None else expression.first("functional")
+        if functional is None:
+            raise source.refusal(element.offset, f"{element.tag} {self.name!r}: anything but <functional> is")
+        try:
+            self.expression: Expression = parse_functional(_text(functional), self.parameters, meter)
+        except ExpressionError as error:
+            raise self.fail(f"the expression {error}") from None
+
+    def fail(self, message: str) -> FileError:
+        """Return the error that names this predicate or function."""
+        return self.source.error(self.element.offset, f"{self.element.tag} {self.name!r}: {message}")
+
+    def costs(
+        self,
+        arguments: Sequence[tuple[int] | Number],
+        values: Sequence[Sequence[Number]],
+        sense: str,
+        top: Number,
+    ) -> Array:
+        """Return the costs of all assignments, the last variable fastest.
+
+        Parameters
+        ----------
+        arguments
+            One a parameter: ``(position,)`` of a variable of the scope, or a number.
+        values
+            The values of each variable of the scope.
+        sense
+            Whether the costs are minimised or maximised.
+        top
+            Costs from here on are forbidden.
+        """
+        given = list(zip(self.parameters, arguments, strict=True))
+        fixed = {name: value for name, value in given if not isinstance(value, tuple)}
+        taken = [(name, value[0]) for name, value in given if isinstance(value, tuple)]
+        forbidden = inf if sense == "min" else -inf
+        assignments = (fixed | {name: chosen[at] for name, at in taken} for chosen in product(*values))
+        try:
+            found = self.expression.evaluate(assignments, prod(map(len, values)))
+            if self.hard:
+                found = [0 if value else forbidden for value in found]
+            return entries([inf if cost >= top else cost for cost in found], sense)
+        except (ExpressionError, OverflowError) as error:
+            raise self.fail(f"the expression {error}") from None
+
+
+def _text(element: Element | None) -> str:
+    return "" if element is None else element.text.strip()

@@ -1,0 +1,86 @@
+"""Write XCSP 2.1 as FRODO reads it: agents, their variables, and soft relations."""
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from math import isfinite
+from xml.sax.saxutils import quoteattr
+
+from dmcmc.formats.common.listing import Cost, Listing, labels_of, listings
+from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.runtime.errors import ProblemError
+
+_TEXT = re.compile("[\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]*")  # what XML can hold
+_MOST_IN_RANGE = 10**18  # larger values are listed
+
+
+def write(problem: Problem) -> Iterator[str]:
+    """Yield the text of a problem. Constants become costs of the first variable, whatever its value.
+
+    Raises
+    ------
+    ProblemError
+        For labels that are no numbers, names with blanks, and text that XML cannot hold.
+    """
+    for name in problem.variables:
+        if name.split() != [name]:
+            raise ProblemError(f"the variable name {name!r} is empty or has blanks; --drop names numbers the variables")
+    if "" in problem.agents:
+        raise ProblemError("an agent has no name")
+    domains: dict[tuple[Label, ...], int] = {}
+    of = [domains.setdefault(tuple(labels_of(problem, v)), len(domains)) for v in range(problem.n_variables)]
+    functions = list(listings(problem, constants=False))
+    arity = max((len(f.scope) for _, f in functions), default=0)
+    about = f'maxConstraintArity="{arity}" maximize="{str(problem.sense == "max").lower()}" format="XCSP 2.1_FRODO"'
+    yield f'<?xml version="1.0" encoding="UTF-8"?>\n<instance>\n<presentation name={_quoted(problem.name)} {about}/>\n'
+    yield f'<agents nbAgents="{problem.n_agents}">\n'
+    yield from (f"<agent name={_quoted(agent)}/>\n" for agent in problem.agents)
+    yield f'</agents>\n<domains nbDomains="{len(domains)}">\n'
+    yield from (f'<domain name="d{i}" nbValues="{len(v)}">{_values(v)}</domain>\n' for v, i in domains.items())
+    yield f'</domains>\n<variables nbVariables="{problem.n_variables}">\n'
+    for v, name in enumerate(problem.variables):
+        agent = problem.agents[problem.owner[v]]
+        yield f'<variable name={_quoted(name)} domain="d{of[v]}" agent={_quoted(agent)}/>\n'
+    yield f'</variables>\n<relations nbRelations="{len(functions)}">\n'
+    for i, (_, listing) in enumerate(functions):
+        yield _relation(i, listing, problem)
+    yield f'</relations>\n<constraints nbConstraints="{len(functions)}">\n'
+    for i, (name, listing) in enumerate(functions):
+        scope = " ".join(problem.variables[v] for v in listing.scope)
+        arity = len(listing.scope)
+        yield f'<constraint name={_quoted(name)} arity="{arity}" scope={_quoted(scope)} reference="r{i}"/>\n'
+    yield "</constraints>\n</instance>\n"
+
+
+def _relation(number: int, listing: Listing, problem: Problem) -> str:
+    """Return a relation: tuples of equal cost stand together, and only the first of them says it."""
+    labels = [labels_of(problem, v) for v in listing.scope]
+    rows = sorted(zip(listing.costs, listing.rows, strict=True), key=lambda entry: (entry[0] is None, entry[0] or 0))
+    groups = []
+    for cost, group in groupby(rows, key=lambda entry: entry[0]):
+        tuples = (" ".join(str(of[x]) for of, x in zip(labels, row, strict=True)) for _, row in group)
+        groups.append(f"{_cost(cost, problem.sense)}:{'|'.join(tuples)}")
+    about = f'name="r{number}" arity="{len(listing.scope)}" nbTuples="{len(rows)}" semantics="soft"'
+    return f'<relation {about} defaultCost="{_cost(listing.default, problem.sense)}">{"|".join(groups)}</relation>\n'
+
+
+def _cost(cost: Cost, sense: str) -> str:
+    if cost is None:
+        return "infinity" if sense == "min" else "-infinity"
+    return repr(cost)
+
+
+def _values(values: tuple[Label, ...]) -> str:
+    for value in values:
+        if isinstance(value, bool | str) or not isfinite(value):
+            raise ProblemError(f"the label {value!r} is no number; --drop labels numbers the values")
+    whole = [v for v in values if type(v) is int and abs(v) < _MOST_IN_RANGE]
+    if len(whole) == len(values) > 1 and whole == list(range(whole[0], whole[0] + len(whole))):
+        return f"{whole[0]}..{whole[-1]}"
+    return " ".join(map(repr, values))
+
+
+def _quoted(text: str) -> str:
+    if not _TEXT.fullmatch(text):
+        raise ProblemError(f"the name {text!a} has characters that XML cannot hold")
+    return quoteattr(text)

@@ -1,0 +1,1 @@
+"""What people look at: summaries, explanations, drawings of graphs. Takes results and plans, decides nothing."""

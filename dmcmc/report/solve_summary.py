@@ -1,0 +1,68 @@
+"""What ``dmcmc solve`` found, as a table for people."""
+
+import math
+from collections.abc import Mapping
+
+from rich.console import RenderableType
+
+from dmcmc.inference.model.problem import Label
+from dmcmc.report.summary import overview
+from dmcmc.report.summary import summary as summary_of_result
+from dmcmc.results.explanation import Explanation
+from dmcmc.results.result import Output, Result
+from dmcmc.results.sums import Sums
+
+_MOST_VALUES = 20
+_MOST_DIGITS = 60
+
+
+def summary(output: Output) -> RenderableType:
+    """Return what matters of an output of ``solve``; of an assignment the first 20 values."""
+    if isinstance(output, Sums):
+        return overview(_measured(output))
+    assert isinstance(output, Result)
+    details = []
+    if isinstance(output, Explanation) and output.objective is not None:
+        details.append(("product", f"{_power(output.objective)} (of the file's numbers; the objective is its ln)"))
+    if output.assignment:
+        details.append(("assignment", _listed(output.assignment)))
+    return summary_of_result(output, details)
+
+
+def _measured(found: Sums) -> list[tuple[str, str]]:
+    name = {"pr": "Z", "count": "solutions"}[found.task]
+    meaning = {
+        "exact": "exact",
+        "bound": f"upper bound (mini-buckets of z = {found.z})",
+        "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)",
+    }
+    rows = [("status", meaning[found.status])]
+    if found.ln is None:
+        rows.append((name, "0"))
+    elif isinstance(found.value, int) and found.ln < _MOST_DIGITS * math.log(10):
+        rows.append((name, str(found.value)))
+    else:
+        rows.append((name, _power(found.ln)))
+    if found.ln is not None:
+        rows += [(f"ln {name}", f"{found.ln:.10g}"), (f"log10 {name}", f"{found.log10:.10g}")]
+    rows += [("time", f"{found.time:.3f} s"), ("elimination", f"width {found.width}, {found.cells:,} cells")]
+    return rows
+
+
+def _power(ln: float) -> str:
+    """Return e^ln with ten digits, however large.
+
+    >>> _power(0.0), _power(2302.585092994046)
+    ('1', '1.0000000000e+1000')
+    """
+    if abs(ln) < 700:
+        return f"{math.exp(ln):.10g}"
+    exponent = math.floor(ln / math.log(10))
+    return f"{math.exp(ln - exponent * math.log(10)):.10f}e{exponent:+d}"
+
+
+def _listed(assignment: Mapping[str, Label]) -> str:
+    """Return the first values of an assignment."""
+    first = ", ".join(f"{name} = {value}" for name, value in list(assignment.items())[:_MOST_VALUES])
+    more = len(assignment) - _MOST_VALUES
+    return f"{first}, ... and {more} more (all of them with --json)" if more > 0 else first

@@ -1,0 +1,100 @@
+"""Where a result comes from: versions, machine and settings; nothing that names a host, a user or a folder."""
+
+import os
+import platform
+from collections.abc import Mapping
+from functools import lru_cache
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dmcmc.config.schema import Config
+from dmcmc.inference.runtime.device import describe_gpu
+from dmcmc.inference.runtime.memory import readable
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.results.version import __version__
+
+_PACKAGES = ("numpy", "numba", "networkx", "mpi4py", "msgspec", "PyYAML", "rich")
+
+
+@lru_cache
+def versions() -> Mapping[str, str | None]:
+    """Return the versions of dmcmc, Python and the packages it stands on (None: not installed), importing none."""
+    found: dict[str, str | None] = {"dmcmc": __version__, "python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def provenance(
+    config: Config, ranks: int, threads: int, plan: Mapping[str, Any] | None = None, device: str = "cpu"
+) -> dict[str, Any]:
+    """Return what it takes to repeat a run.
+
+    Parameters
+    ----------
+    config
+        As resolved: defaults and overrides filled in.
+    ranks, threads
+        Processes, and threads in each.
+    plan
+        What was chosen, as plain data.
+    device
+        ``cuda`` if any process used a GPU.
+    """
+    return {
+        "config": msgspec.to_builtins(config),
+        "plan": None if plan is None else dict(plan),
+        "seed": config.seed,
+        "versions": versions(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": device,
+        "ranks": ranks,
+        "threads": threads,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Return what ``dmcmc info`` shows, by name."""
+    return {
+        **versions(),
+        "mpi": _mpi_library(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cores": f"{cores()} usable of {os.cpu_count()}",
+        "threads": cores(),
+        "memory": _memory(),
+        "cache": os.environ.get("NUMBA_CACHE_DIR") or "__pycache__ beside the installed sources",
+        "gpu": describe_gpu(),
+    }
+
+
+def _mpi_library() -> str:
+    """Return the first line of what the MPI library calls itself, without starting MPI."""
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize = False
+        from mpi4py import MPI
+
+        text = MPI.Get_library_version()
+    except Exception as error:  # no mpi4py, or a library that does not load: any of several types
+        return f"not found ({' '.join(str(error).split())[:100]})"
+    return " ".join(text.strip("\0 \n").splitlines()[0].split())
+
+
+def _memory() -> str:
+    """Return this machine's memory, or a container's where that is less."""
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):
+        return "unknown"
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        limit = "max"
+    return readable(min(total, int(limit)) if limit.isdecimal() else total)

@@ -1,0 +1,244 @@
+"""What a run returns: an assignment, what it is worth, what is proven about it, and what it took."""
+
+import json
+import math
+import os
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from dmcmc.inference.model.problem import Label
+from dmcmc.inference.runtime.errors import FileError
+from dmcmc.inference.runtime.types import Number
+
+Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
+
+
+class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent did.
+
+    Attributes
+    ----------
+    method : str
+        The local solver, after ``auto`` has been resolved; ``exact`` says whether its table is exact.
+    variables, interface : int
+        How many the agent owns, and how many of them share a factor with another agent's.
+    rows : int
+        Interface assignments the agent's table covers.
+    cells, updates : int
+        Table cells eliminated, and variable updates sampled.
+    time : float
+        Wall seconds of the local solver.
+    msg_count, msg_size : int
+        Messages sent in the first cycle, one UTIL and one VALUE an edge of the agents' tree, and their bytes.
+    extra_msg_count, extra_msg_size : int
+        Likewise in later cycles, which improve the answer: UTIL, VALUE, and what others add to an agent's rows.
+    z : int or None
+        Limit of the mini-buckets that its interface was eliminated with; None if that was exact.
+    gap : float or None
+        How much of the bound is this agent's: its table from above less that from below, where the bound is attained,
+        in units of utility. None without a bound.
+    """
+
+    name: str
+    method: str
+    exact: bool
+    variables: int
+    interface: int
+    rank: int = 0
+    rows: int = 0
+    cells: int = 0
+    updates: int = 0
+    time: float = 0.0
+    msg_count: int = 0
+    msg_size: int = 0
+    extra_msg_count: int = 0
+    extra_msg_size: int = 0
+    z: int | None = None
+    gap: float | None = None
+
+
+class TracePoint(msgspec.Struct, frozen=True):
+    """The best objective and bound known after ``time`` seconds."""
+
+    time: float
+    objective: Number | None
+    bound: Number | None
+
+
+class GuaranteeReport(msgspec.Struct, frozen=True):
+    """Theorem 1 of the DMCMC paper; see :func:`guarantee_report`."""
+
+    alpha: float
+    epsilon: float
+    samples: int
+    probability: float
+    note: str = "the paper's claim (Theorem 1) under its assumptions on the samples; not a proof"
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command may print and write as JSON."""
+
+    def to_json(self) -> str:
+        """Return everything as JSON: numbers are finite or null, integers exact whatever their size."""
+        limit = sys.get_int_max_str_digits()
+        sys.set_int_max_str_digits(0)
+        try:
+            return json.dumps(_plain(self), indent=2, allow_nan=False)
+        finally:
+            sys.set_int_max_str_digits(limit)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the JSON to a file, all of it or nothing; folders are created.
+
+        Raises
+        ------
+        FileError
+            If that is not possible; names the path.
+        """
+        check_writable(path)
+        target = Path(os.path.realpath(path))
+        part = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                part.write_text(self.to_json() + "\n", encoding="ascii")
+                os.replace(part, target)
+            finally:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line exits with."""
+        return 0
+
+
+class Result(Output, frozen=True, kw_only=True):
+    """The outcome of a run, in the problem's own sense.
+
+    Attributes
+    ----------
+    status
+        ``optimal``, ``feasible`` (no hard constraint broken), ``infeasible`` (proven), ``timeout`` (the budget ended),
+        ``unsatisfied`` (hard constraints broken, infeasibility not proven).
+    objective
+        The assignment on the original factors; None when it breaks a hard constraint, or there is none.
+    bound
+        Proven: no assignment is better. None when nothing is.
+    gap
+        :func:`gap_of` the two.
+    violation
+        Hard constraints that the assignment breaks.
+    assignment
+        Value labels by variable name.
+    sense
+        ``max`` or ``min``.
+    time, simulated_time
+        Wall seconds of the solve after start-up, and seconds if every agent had a machine of its own.
+    msg_count, msg_size
+        Messages and bytes of the first cycle, by all agents.
+    extra_msg_count, extra_msg_size
+        Of later cycles.
+    cycle
+        Rounds of a cyclic algorithm.
+    agents, trace, guarantee, provenance
+        Details.
+    """
+
+    status: Status
+    objective: Number | None
+    bound: Number | None
+    gap: float | None
+    violation: int | None
+    assignment: Mapping[str, Label] | None
+    sense: str
+    time: float
+    simulated_time: float | None = None
+    msg_count: int = 0
+    msg_size: int = 0
+    extra_msg_count: int = 0
+    extra_msg_size: int = 0
+    cycle: int | None = None
+    agents: tuple[AgentMetrics, ...] = ()
+    trace: tuple[TracePoint, ...] = ()
+    guarantee: GuaranteeReport | None = None
+    provenance: Mapping[str, Any] = {}
+
+    @property
+    def exit_code(self) -> int:
+        """What the command line exits with: 0 with an assignment, 3 when proven infeasible, else 1."""
+        if self.status == "infeasible":
+            return 3
+        return 1 if self.assignment is None else 0
+
+
+def gap_of(objective: Number | None, bound: Number | None) -> float | None:
+    """Return |bound - objective| / max(1, |objective|); None if either is missing or not finite.
+
+    >>> gap_of(200, 210), gap_of(0.5, 0.75), gap_of(None, 3)
+    (0.05, 0.25, None)
+    """
+    if objective is None or bound is None or not (_finite(objective) and _finite(bound)):
+        return None
+    return float(abs(bound - objective) / max(1, abs(objective)))
+
+
+def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) -> GuaranteeReport:
+    """Return Theorem 1's probability that the solution is in the top ``alpha`` percentile: ∏ (1 - ε_i).
+
+    Parameters
+    ----------
+    alpha, epsilon
+        As configured, the same for all agents.
+    samples
+        Drawn a row, all runs together.
+    agents
+        How many agents sampled; for those solved exactly ε_i is 0.
+    """
+    return GuaranteeReport(alpha, epsilon, samples, (1 - epsilon) ** agents)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise :class:`FileError` if a file could not be written, before any work is done for it. Creates nothing."""
+    if Path(os.path.abspath(path)).is_relative_to("/dev"):  # /dev/stdout may be a link to a file someone has open
+        raise FileError(f"{path}: cannot be written: a device; --json prints the result")
+    try:
+        target = Path(os.path.realpath(path))
+        if not stat.S_ISREG(target.stat().st_mode):
+            raise FileError(f"{path}: cannot be written: not a regular file")
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise FileError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
+    folder = next(p for p in target.parents if p.exists())
+    if not folder.is_dir():
+        raise FileError(f"{path}: cannot be written: {folder} is not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise FileError(f"{path}: cannot be written: no permission in {folder}")
+
+
+def _finite(number: Any) -> bool:
+    return isinstance(number, int) or math.isfinite(number)
+
+
+def _plain(value: Any) -> Any:
+    """Return structs, mappings, sequences and NumPy values as what JSON has."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, msgspec.Struct):
+        return {name: _plain(getattr(value, name)) for name in value.__struct_fields__}
+    if isinstance(value, Mapping):
+        return {str(_plain(k)): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    if hasattr(value, "tolist"):  # NumPy scalars and arrays
+        return _plain(value.tolist())
+    return str(value)

@@ -1,0 +1,169 @@
+"""Where a run stands: the best assignment and the best proven bound so far, and whether to go on (for rank 0)."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.types import Number
+from dmcmc.results.outcome import Outcome, judge
+from dmcmc.results.result import TracePoint
+from dmcmc.run.setup import Task
+
+_SLICE = 0.25  # seconds between two cycles, at least
+_SAMPLED_FIRST, _SAMPLED, _SAMPLED_LAST = 0.8, 0.35, 0.1  # of a slice: without an answer, usually, when it is of no use
+
+
+class Order(NamedTuple):
+    """What rank 0 says after a cycle.
+
+    Attributes
+    ----------
+    stop : bool
+    thresholds : dict
+        For each root: what a solution must be worth in its component to be better than the best so far (encoded); None
+        where any would be.
+    seconds : float
+        How long to improve the tables before the next cycle.
+    sampled : float
+        The part of that which goes to sampling.
+    best : ndarray or None
+        The best assignment so far, if it breaks nothing.
+    bounded : bool
+        Whether every component has a bound.
+    """
+
+    stop: bool
+    thresholds: Mapping[int, Number | None]
+    seconds: float = 0.0
+    sampled: float = 0.0
+    best: NDArray[np.int64] | None = None
+    bounded: bool = False
+
+
+@dataclass
+class Standing:
+    """The best so far.
+
+    Attributes
+    ----------
+    start : float
+        When the solve began (``time.perf_counter``).
+    deadline : float or None
+        When it has to end; None for a single cycle.
+    combining : float
+        Seconds that the last cycle's combination took: the next one needs them too.
+    """
+
+    task: Task
+    start: float
+    deadline: float | None
+    values: NDArray[np.int64] | None = None
+    outcome: Outcome | None = None
+    timed_out: bool = False
+    combining: float = 0.0
+    trace: list[TracePoint] = field(default_factory=list)
+    _history: list[tuple[Number | None, Number | None]] = field(default_factory=list)
+    _utility: Number | None = None  # of the best feasible assignment, without constants, encoded
+    _bound: Number | None = None  # the best proven one, likewise
+
+    def update(self, values: NDArray[np.int64], roots: Mapping[int, Number | None]) -> None:
+        """Take in an assignment and the roots' upper UTIL values.
+
+        The upper values may hold for solutions better than the best so far only: rows that cannot be in one are left
+        out of them.
+        """
+        task = self.task
+        first = self.outcome is None
+        found = task.original.evaluate(values[: task.original.n_variables])
+        if self._better(found.violation, found.objective):
+            self.values = values
+            if found.violation == 0:
+                self._utility = self._inside(found.objective)
+        bound = self._total(roots)
+        if bound is not None:
+            if self._utility is not None:
+                bound = max(bound, self._utility)
+            if self._bound is None or bound < self._bound:
+                self._bound = bound
+        assert self.values is not None
+        self.outcome = judge(
+            task.original, self.values[: task.original.n_variables],
+            None if self._bound is None else [self._bound], task.arithmetic,
+            task.division.constants, len(task.problem.factors),
+        )  # fmt: skip
+        point = TracePoint(time.perf_counter() - self.start, self.outcome.objective, self.outcome.bound)
+        self._history.append((point.objective, point.bound))
+        last = self.trace[-1] if self.trace else None
+        if first or last is None or (last.objective, last.bound) != (point.objective, point.bound):
+            self.trace.append(point)
+
+    def order(self, roots: Mapping[int, Number | None], may_improve: bool, may_prune: bool, interrupted: bool) -> Order:
+        """Decide whether to go on.
+
+        Parameters
+        ----------
+        may_improve
+            Whether time could make some agent's table better.
+        may_prune
+            Whether the combination was relaxed, and leaving rows out has not yet been tried, or has helped.
+        """
+        assert self.outcome is not None
+        gap, target = self.outcome.gap, self.task.config.budget.gap
+        reached = self.outcome.status in ("optimal", "infeasible") or (gap is not None and gap <= target)
+        left = float("inf") if self.deadline is None else self.deadline - time.perf_counter() - self.combining
+        late = left <= 0
+        self.timed_out = (late or interrupted) and not reached
+        best = self.values if self._utility is not None else None
+        go_on = not (reached or late or interrupted)
+        if go_on and self.deadline is not None and may_improve:
+            # Each slice is as long as all before it: one long effort gains more than several short ones.
+            seconds = max(_SLICE, time.perf_counter() - self.start)
+            seconds = left if left < 1.5 * seconds else seconds
+            return Order(False, self._thresholds(roots), seconds, self._sampled(), best, self._bound is not None)
+        if go_on and may_prune and best is not None and self.task.config.combine.method == "auto":
+            return Order(False, self._thresholds(roots), 0.0, 0.0, best, self._bound is not None)
+        return Order(True, {})
+
+    def _sampled(self) -> float:
+        """Return the part of the time that sampling gets: less when it has brought nothing twice."""
+        objectives = [point for point, _ in self._history[-3:]]
+        if self._utility is None:
+            return _SAMPLED_FIRST
+        stuck = len(objectives) == 3 and len(set(objectives)) == 1
+        return _SAMPLED_LAST if stuck else _SAMPLED
+
+    def _better(self, violation: int, objective: Number) -> bool:
+        if self.values is None:
+            return True
+        original = self.task.original
+        old = original.evaluate(self.values[: original.n_variables])
+        sign = 1 if self.task.problem.sense == "max" else -1
+        return (-violation, sign * objective) > (-old.violation, sign * old.objective)
+
+    def _inside(self, objective: Number) -> Number:
+        """Return an objective as the tables count it: to be maximised, without constants."""
+        constants: Number = sum(f.table.item() for f in self.task.division.constants)
+        return (objective if self.task.problem.sense == "max" else -objective) - constants
+
+    def _total(self, roots: Mapping[int, Number | None]) -> Number | None:
+        """Return the sum of the roots' upper values, clamped."""
+        total: Number = 0
+        for value in roots.values():
+            if value is None:
+                return None
+            if self.task.arithmetic.is_lowest(value):
+                return self.task.arithmetic.lowest
+            total += value
+        return total
+
+    def _thresholds(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
+        """Return what each component must be worth: the best so far less what all others can be worth."""
+        total = self._total(roots)
+        if self._utility is None or total is None or self.task.arithmetic.is_lowest(total):
+            return dict.fromkeys(roots)
+        slack = 0.0 if self.task.arithmetic.exact else 1e-9 * float(self.task.arithmetic.total)
+        return {a: self._utility - (total - value) - slack for a, value in roots.items() if value is not None}

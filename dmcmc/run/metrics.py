@@ -1,0 +1,151 @@
+"""From what the ranks have at the end to a Result."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.mpi.phases import Chosen, Sent, Steps
+from dmcmc.results.provenance import provenance
+from dmcmc.results.result import AgentMetrics, Result, guarantee_report
+from dmcmc.run.incumbent import Standing
+from dmcmc.run.setup import Task
+from dmcmc.samplers.auto.choose import Choice
+from dmcmc.samplers.contract.protocol import SampledTable
+
+
+class Share(NamedTuple):
+    """What one rank reports at the end."""
+
+    metrics: dict[int, AgentMetrics]
+    clock: float
+    used_gpu: bool
+
+
+def metrics_of(
+    task: Task,
+    agent: int,
+    table: SampledTable,
+    steps: Steps,
+    chosen: Chosen,
+    rank: int,
+    sent: Sequence[Sent],
+    extra: Sequence[Sent],
+) -> AgentMetrics:
+    """Return what one agent did."""
+    local, own = task.division.locals[agent], range(task.original.n_variables)
+    return AgentMetrics(
+        name=task.problem.agents[agent],
+        method=table.method,
+        exact=table.exact,
+        variables=sum(v in own for v in (*local.interface, *local.hidden)),
+        interface=sum(v in own for v in local.interface),
+        rank=rank,
+        rows=local.rows,
+        cells=table.cells,
+        updates=table.updates,
+        time=table.seconds,
+        msg_count=sum(s.count for s in sent),
+        msg_size=sum(s.size for s in sent),
+        extra_msg_count=sum(s.count for s in extra),
+        extra_msg_size=sum(s.size for s in extra),
+        z=steps.lower.z,
+        gap=gap_at(table, chosen, task.arithmetic),
+    )
+
+
+def gap_at(table: SampledTable, chosen: Chosen, arithmetic: Arithmetic) -> float | None:
+    """Return how far an agent's table from above is over that from below, where the bound is attained.
+
+    These gaps of all agents, and what better interface values would bring, are the gap of the whole.
+    """
+    if table.upper is None or chosen.upper is None:
+        return None
+    if table.exact:
+        return 0.0
+    scopes = {v for t in table.lower for v in t.scope}
+    if not scopes <= chosen.upper.keys():  # sampled for a list of rows: no number there for the bound's row
+        return None
+    upper, lower = (sum(_entry(t, chosen.upper) for t in side) for side in (table.upper, table.lower))
+    if arithmetic.is_lowest(upper):  # nothing is better than the best known
+        return 0.0
+    return None if arithmetic.is_lowest(lower) else float(upper - lower)
+
+
+def _entry(table: Table, values: Mapping[int, int]) -> float:
+    return float(table.values[tuple(values[v] for v in table.scope)])
+
+
+def result_of(
+    task: Task, standing: Standing, shares: Sequence[Share], ranks: int, seconds: float, cycles: int
+) -> Result:
+    """Put the ranks' parts together."""
+    problem, outcome = task.original, standing.outcome
+    assert outcome is not None and standing.values is not None
+    metrics: dict[int, AgentMetrics] = {}
+    for share in shares:
+        metrics |= share.metrics
+    agents = tuple(metrics[a] for a in range(problem.n_agents))
+    options = task.config.local
+    sampled = sum(not m.exact for m in agents)
+    report = options.guarantee and guarantee_report(
+        options.guarantee.alpha, options.guarantee.epsilon, options.runs * options.samples, sampled
+    )
+    status = "timeout" if standing.timed_out else outcome.status
+    return Result(
+        status=status,
+        objective=outcome.objective,
+        bound=outcome.bound,
+        gap=outcome.gap,
+        violation=outcome.violation,
+        assignment=None
+        if outcome.status == "infeasible"
+        else problem.assignment(standing.values[: problem.n_variables]),
+        sense="max" if problem.sense == "max" else "min",
+        time=seconds,
+        simulated_time=max(share.clock for share in shares),
+        msg_count=sum(m.msg_count for m in agents),
+        msg_size=sum(m.msg_size for m in agents),
+        extra_msg_count=sum(m.extra_msg_count for m in agents),
+        extra_msg_size=sum(m.extra_msg_size for m in agents),
+        cycle=cycles,
+        agents=agents,
+        trace=tuple(standing.trace),
+        guarantee=report or None,
+        provenance=provenance(
+            task.config,
+            ranks,
+            task.backend.threads,
+            _plan(task, agents),
+            "cuda" if any(share.used_gpu for share in shares) else "cpu",
+        ),
+    )
+
+
+def _plan(task: Task, agents: Sequence[AgentMetrics]) -> dict[str, object]:
+    """Return what was chosen, as plain data."""
+    names = task.problem.agents
+    return {
+        "arithmetic": task.arithmetic.dtype.name,
+        "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(task.tree.parent)},
+        "separators": {
+            names[a]: [task.problem.variables[v] for v in sep] for a, sep in enumerate(task.tree.separators) if sep
+        },
+        "methods": dict(zip(names, task.methods, strict=True)),
+        "choices": {
+            names[work.agent]: _choice(choice) for work, choice in zip(task.surveys, task.choices, strict=True)
+        },
+        "combine": {a.name: "exact" if a.z is None else f"mini-bucket, z = {a.z}" for a in agents},
+        "ranks": dict(zip(names, task.owner, strict=True)),
+    }
+
+
+def _choice(choice: Choice) -> dict[str, object]:
+    """Return what an agent did, why, and what the estimates were (seconds), as plain data."""
+    return {
+        "bound": choice.bound,
+        "device": choice.device,
+        "seconds": float(f"{choice.seconds:.3g}"),
+        "bytes": choice.bytes,
+        "reason": choice.reason,
+        "others": {other.method: float(f"{other.seconds:.3g}") for other in choice.others},
+    }

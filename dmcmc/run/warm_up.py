@@ -1,0 +1,149 @@
+"""Compile what a run with a time budget will use before its clock starts: the first time only.
+
+Kernels are compiled by solving tiny problems, in two parts: what plans any run, and then, once it is known what the
+agents do, what they do it with. A marker beside the compiled kernels says that they are there. On several ranks one of
+each node compiles, and the others wait: all of them at once would do the same work, and race for the same files.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+
+from dmcmc.config.schema import Config, parse
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.runtime.cache import warm_marker
+from dmcmc.mpi.world import World
+from dmcmc.run.progress import Progress
+from dmcmc.run.setup import Task, largest_join, prepare
+from dmcmc.samplers import registry
+from dmcmc.samplers.auto.rates import load_rates
+from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.cpu.chain_kernels import compile_chains
+from dmcmc.samplers.cpu.launch import ChainSolver
+
+Solve = Callable[[Problem, Config], object]
+
+_TITLE = "compiling kernels (the first time only)"
+_SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
+_MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
+
+
+def warm_up_planning(config: Config, world: World, progress: Progress) -> None:
+    """Compile what prepares a run, and measure this machine where ``auto`` will ask for it."""
+    auto = config.local.method == "auto"
+
+    def work() -> None:
+        prepare(_tiny(np.dtype(np.int32)), _config({"method": config.local.method}), World())
+        if auto:
+            load_rates()
+
+    _once(f"planning {auto}", work, world, progress)
+
+
+def warm_up_solving(task: Task, world: World, progress: Progress, solve: Solve) -> float:
+    """Compile what the agents of a task use; return the seconds that this took."""
+    start = time.perf_counter()
+    methods = {*task.methods}
+    providers = {choice.bound for choice in task.choices} - {"none"}
+    budget = task.config.budget.time
+    exact = sum(choice.seconds for choice in task.choices if choice.method == "exact")
+    if budget is not None and exact > _SERIOUS * budget:  # some may have to be sampled in the end
+        methods.add(SAMPLER)
+        providers.add("triangles")
+    combine = task.config.combine
+    fits = largest_join(task) * task.arithmetic.dtype.itemsize <= task.config.budget.memory
+    split = combine.method == "mini-bucket" or (combine.method == "auto" and not fits)
+    listed, wide = any(task.listed), bool(task.problem.domains.max(initial=0) > 256)
+    tables = sorted({factor.table.dtype for factor in task.problem.factors}, key=str) or [np.dtype(np.int32)]
+    dtype = task.arithmetic.dtype
+    what = [
+        *sorted(map(_kernel, methods)), *sorted(providers), split and [combine.partition, combine.moment_matching],
+        listed, wide, tables, dtype,
+    ]  # fmt: skip
+
+    def work() -> None:
+        problem = _tiny(dtype, tables, wide)
+        for method in sorted(methods):
+            for bound in sorted(providers) if method != "exact" and providers else ["none"]:
+                local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
+                solve(problem, _config(local | ({"rows": 2} if listed and method != "exact" else {})))
+        if split:
+            options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
+            solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
+
+    _once(f"solving {what}", work, world, progress)
+    return time.perf_counter() - start
+
+
+def _once(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:
+    """Do something on one rank of each node, if it has not been done on this machine before; never fail."""
+    if numba.config.DISABLE_JIT:
+        return
+    marker = warm_marker(what)
+    # Without a marker there may be no place for kernels either: every rank compiles its own.
+    missing = marker is None or (world.local_rank == 0 and not marker.is_file())
+    if not any(world.allgather(missing)):
+        return
+    progress.stage(_TITLE)
+    if missing:
+        try:
+            work()
+            if marker is not None:
+                marker.touch()
+        except Exception:  # the run itself will tell what is wrong
+            pass
+    world.wait()
+
+
+def _kernel(method: str) -> str:
+    """Return a name for a local solver that changes with its sources."""
+    solver = registry.get(method)
+    return compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
+
+
+def _config(local: dict[str, Any], combine: dict[str, Any] | None = None) -> Config:
+    sections = {"local": local, "combine": combine or {}, "device": "cpu"}
+    return parse({"problem": {"file": "-"}, **sections})
+
+
+def _tiny(dtype: np.dtype[Any], tables: Sequence[np.dtype[Any]] = (np.dtype(np.int32),), wide: bool = False) -> Problem:
+    """Return four agents of three variables, with every kind of factor.
+
+    Parameters
+    ----------
+    dtype
+        Numbers that the sums need.
+    tables
+        Those of the agents' own tables.
+    wide
+        Whether a variable has more values than a byte counts.
+    """
+    rng, agents, own = np.random.default_rng(0), 4, 3
+    n = agents * own
+    owner = np.repeat(np.arange(agents), own)
+    domains = np.full(n, 3)
+    domains[-1] = 300 if wide else 3
+    scopes: list[tuple[int, ...]] = [(v,) for v in range(n)]
+    scopes += [(a, b) for b in range(n) for a in range(b) if owner[a] == owner[b]]
+    scopes += [(a, a + 1, a + 2) for a in range(0, n, own)]
+    scopes += [(a, b) for b in range(0, n, own) for a in range(0, b, own)]
+    factors = []
+    for scope in scopes:
+        table = rng.integers(0, 100, [int(domains[v]) for v in scope]).astype(tables[owner[scope[0]] % len(tables)])
+        if scope == (0,):
+            table[0] = forbidden_value(table.dtype)
+        if scope == scopes[-1]:
+            kind = np.dtype(np.int64) if dtype.kind == "f" and tables[0].kind == "i" else table.dtype
+            table = table.astype(kind) + np.array(_MORE[dtype.name], dtype=kind)
+        factors.append(Factor(scope, table))
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(n)),
+        domains=domains,
+        agents=tuple(f"a{a}" for a in range(agents)),
+        owner=owner,
+        factors=tuple(factors),
+    )

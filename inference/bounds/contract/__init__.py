@@ -1,0 +1,1 @@
+"""What a provider of bounds promises, and what is asked of it."""

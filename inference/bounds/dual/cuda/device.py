@@ -1,0 +1,198 @@
+"""Dual ascent of several agents on a GPU: their tables stay there, all graphs and all rows are worked on at once."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.bounds.dual.cuda import row_kernels as rows_cuda
+from dmcmc.inference.bounds.dual.cuda.words import graph_words, largest_level
+from dmcmc.inference.bounds.dual.graph import Layout, Shares
+from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.runtime.device import gpu_limits, shared_device
+from dmcmc.inference.runtime.types import Ints
+
+_THREADS = 512  # of a block, at most
+_SIMULATED = 3  # threads of a block under the simulator, which has a real one for each
+_BLOCK = 1 << 10  # bytes of shared memory that a block takes beside its tables
+_NONE = np.zeros(0, dtype=np.int64)
+
+
+def takes(state: DualState) -> bool:
+    """Return whether the GPU can work on a state: three of its tables fit shared memory, its numbers 32 bits."""
+    width, layout = state.width, state.layout
+    shared, _, _ = gpu_limits(rows_cuda.REGISTERS)
+    return (
+        state.enumerated
+        and layout.n_hidden > 0
+        and len(state.local.interface) <= rows_cuda.DIGITS
+        and 4 * _least_room(layout, width) <= shared - _BLOCK
+        and sum(part.size for part in layout.shares) + layout.whole.domains.size + len(layout.whole.pairs) < 1 << 31
+    )
+
+
+def load_kernels(width: int) -> None:
+    """Compile the kernels for tables of so many columns, or find them on disk."""
+    device = shared_device()
+    ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
+    octets = (0,) * (width // 8)
+    device.load(rows_cuda.shift_graphs, (ints, longs, ints, longs, longs, longs, longs, 0, octets))
+    device.load(rows_cuda.run_rows, (ints, longs, ints, longs, ints, 0, 0, longs, bytes_, 0, 0, octets))
+
+
+def _block(threads: int) -> int:
+    return _SIMULATED if threads < _THREADS else _THREADS
+
+
+def _least_room(layout: Layout, width: int) -> int:
+    """Return the words of shared memory that a block needs: a triangle's tables, a pair's with messages."""
+    three = 3 * width * (width + 1) if len(layout.whole.triangles) else 0
+    degree = int(np.diff(layout.whole.incident_at).max(initial=0))
+    return max(three, width * (2 + width + degree))
+
+
+def _most_room(layout: Layout, width: int, level: int) -> int:
+    """Return the words that a block could use: a level's triangles, or all pairs of a variable."""
+    degree = int(np.diff(layout.whole.incident_at).max(initial=0))
+    return max(3 * level * width * (width + 1), width * (1 + degree * (width + 2)))
+
+
+class DeviceDuals:
+    """Graphs and tables of some agents on the device.
+
+    Parameters
+    ----------
+    states
+        All of which the GPU :func:`takes`, with tables of the same width. They are not kept: an agent is meant by its
+        place among them.
+    sharers
+        Processes that use the same GPU.
+    """
+
+    def __init__(self, states: Sequence[DualState], sharers: int = 1) -> None:
+        self.device, self._sharers = shared_device(), sharers
+        self._layouts, self._width = [state.layout for state in states], states[0].width
+        self._octets = (0,) * (self._width // 8)
+        shared, processors, threads = gpu_limits(rows_cuda.REGISTERS)
+        self._threads = _block(threads)
+        words: list[NDArray[np.int32]] = []
+        self._agents = np.zeros((len(states), rows_cuda.AGENT), dtype=np.int64)
+        begin, base, self._slot, least, most = 0, 0, 0, 0, 0
+        for k, state in enumerate(states):
+            layout = state.layout
+            whole, entries = graph_words(layout.whole, self._width, _NONE, begin)
+            hidden, own = graph_words(layout.hidden, self._width, layout.slices, begin + whole.size)
+            shape = np.array(state.local.interface_shape, dtype=np.int32)
+            at = begin + whole.size + hidden.size
+            self._agents[k] = begin, begin + whole.size, base, at, shape.size
+            words += [whole, hidden, shape]
+            least = max(least, _least_room(layout, self._width))
+            most = max(most, _most_room(layout, self._width, largest_level(whole, begin)))
+            begin, base, self._slot = at + shape.size, base + entries, max(self._slot, own)
+        half = (shared // 2 - _BLOCK) // 4  # so that two blocks share a multiprocessor, where they fit
+        self._room = max(least, min(most, half))
+        fitting = shared // (4 * self._room + _BLOCK)
+        self._blocks = processors * max(1, min(threads // self._threads, fitting))
+        self._live = max(layout.n_hidden * self._width for layout in self._layouts)
+        self._arena = self.device.lease(base, np.dtype(np.int32), self)
+        for k, state in enumerate(states):
+            at = int(self._agents[k, rows_cuda.BASE])
+            tables = np.concatenate([part.reshape(-1) for part in state.shares])
+            self._arena[at : at + tables.size].copy_to_device(tables)
+        self._words = self._keep(np.concatenate(words))
+        self._agents_there = self._keep(self._agents.reshape(-1))
+
+    def _keep(self, data: NDArray[Any]) -> Any:
+        """Return device memory with ``data`` in it, for as long as this object lives."""
+        there = self.device.lease(data.size, data.dtype, self)
+        there[: data.size].copy_to_device(data)
+        return there
+
+    def shift(self, places: Sequence[int], firsts: Sequence[int], lasts: Sequence[int]) -> list[int]:
+        """Make sweeps ``firsts`` to ``lasts`` - 1 of some agents, interface free; return how many were made in all."""
+        device, made = self.device, np.array(firsts, dtype=np.int64)
+        if not len(places):
+            return []
+        done = device.buffer("dual done", made.size, np.dtype(np.int64))
+        arguments = (
+            device.upload(f"dual {name}", np.array(values, dtype=np.int64))
+            for name, values in (("places", places), ("firsts", firsts), ("lasts", lasts))
+        )
+        self._launch(rows_cuda.shift_graphs, made.size, self._words, self._agents_there, self._arena, *arguments, done)
+        done[: made.size].copy_to_host(made)
+        return [int(x) for x in made]
+
+    def shares(self, place: int) -> Shares:
+        """Return an agent's tables as they are on the device."""
+        parts, base = self._layouts[place].shares, int(self._agents[place, rows_cuda.BASE])
+        host = np.empty(sum(part.size for part in parts), dtype=np.int32)
+        if host.size:
+            self._arena[base : base + host.size].copy_to_host(host)
+        ends = np.cumsum([part.size for part in parts])
+        pieces = np.split(host, ends[:-1])
+        return Shares(*(piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)))
+
+    def run(
+        self, places: Sequence[int], rows: Sequence[Ints], sweeps: int, limits: Sequence[Ints | None]
+    ) -> list[tuple[Ints, NDArray[np.bool_]]]:
+        """Bound some rows of some agents.
+
+        Parameters
+        ----------
+        rows
+            Of each agent.
+        sweeps
+            Of every row.
+        limits
+            Thresholds of each agent's rows in its scale, or None.
+
+        Returns
+        -------
+        list of ((rows,) int64, (rows, hidden, W) bool)
+            Bounds in the agent's scale, −NEVER where there is none; the values that are left, no rows where there are
+            no limits.
+        """
+        counts = [r.size for r in rows]
+        jobs = np.full((sum(counts), rows_cuda.JOB), NEVER, dtype=np.int64)
+        jobs[:, rows_cuda.STATE] = np.repeat(np.asarray(places, dtype=np.int64), counts)
+        jobs[:, rows_cuda.ROW] = np.concatenate([*rows, _NONE])
+        ends = np.cumsum([0, *counts])
+        for limit, (first, last) in zip(limits, pairwise(ends.tolist()), strict=True):
+            if limit is not None:
+                jobs[first:last, rows_cuda.LIMIT_AT] = limit
+        found, live = self._run_jobs(jobs, sweeps, any(limit is not None for limit in limits))
+        out = []
+        for place, limit, (first, last) in zip(places, limits, pairwise(ends.tolist()), strict=True):
+            hidden = self._layouts[place].n_hidden
+            kept = live[first:last] if limit is not None else live[:0]
+            out.append((found[first:last], kept[:, : hidden * self._width].reshape(-1, hidden, self._width)))
+        return out
+
+    def _run_jobs(self, jobs: Ints, sweeps: int, pruned: bool) -> tuple[Ints, NDArray[np.bool_]]:
+        device, number = self.device, len(jobs)
+        found = np.empty(number, dtype=np.int64)
+        live = np.zeros((number if pruned else 0, self._live), dtype=np.uint8)
+        if not number:
+            return found, live.astype(np.bool_)
+        fitting = max(1, device.limit // (2 * self._sharers) // (4 * self._slot))
+        blocks = min(number, self._blocks, fitting)
+        work = device.buffer("dual work", blocks * self._slot, np.dtype(np.int32))
+        bounds = device.buffer("dual bounds", number, np.dtype(np.int64))
+        kept = device.buffer("dual live", max(1, live.size), np.dtype(np.uint8))
+        self._launch(
+            rows_cuda.run_rows, blocks, self._words, self._agents_there, self._arena,
+            device.upload("dual jobs", jobs.reshape(-1)), work, self._slot, sweeps, bounds[:number], kept,
+            self._live if pruned else 0,
+        )  # fmt: skip
+        bounds[:number].copy_to_host(found)
+        if live.size:
+            kept[: live.size].copy_to_host(live.reshape(-1))
+        return np.where(found == rows_cuda.UNFIT, -NEVER, found), live.astype(np.bool_)
+
+    def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
+        arguments = (*arguments, self._room, self._octets)
+        self.device.allow_shared(kernel, arguments, 4 * self._room)
+        kernel[blocks, self._threads, 0, 4 * self._room](*arguments)

@@ -1,0 +1,304 @@
+"""Providers ``dual`` and ``triangles``: one dual ascent with the interface free, then one for every row.
+
+The first one's shifts are where every row starts from: most of what it would have to find is found once. A row's
+state is not kept; with more time, rows are done again with more sweeps, from a better start.
+"""
+
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
+from dmcmc.inference.bounds.dual import pair_kernels as kernels
+from dmcmc.inference.bounds.dual import row_kernels as rows
+from dmcmc.inference.bounds.dual.graph import Layout, Shares, lay_out
+from dmcmc.inference.bounds.dual.parts import Part, encode_parts
+from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD, encode_bound
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.threads import run_watched
+
+if TYPE_CHECKING:
+    from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals
+
+MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
+SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
+FIRST_SHIFTS = 30  # so many come first, in up to FIRST_SHARE of the time: each brings all rows what a row's own would
+FIRST_SHARE = 0.6
+_FIX = 0.5  # sweeps: what it takes to fix a row
+_PARTS = 6  # in which rows are done, so that the time that is left is met
+_BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
+
+
+class DualState:
+    """A bound by dual ascent; :class:`dmcmc.inference.bounds.contract.protocol.PruningState`.
+
+    Attributes
+    ----------
+    layout : Layout
+    bounds : (rows,) int64
+        The best bound of each row in the layout's scale; empty where there are more than :data:`MOST_ROWS`.
+    done : int
+        Sweeps made with the interface free.
+    fits : bool
+        Whether all entries are within the limits, so that more can be made.
+    enumerated : bool
+        Whether there is a bound for each row.
+    on_device : (DeviceDuals, int) or None
+        Where the shares are as well, for the GPU to go on with, and this state's place there.
+    stop : Stop
+        When to leave things as they are.
+    exhausted : bool
+        Whether nothing more is to be gained.
+    """
+
+    def __init__(self, local: LocalProblem, triangles: bool) -> None:
+        self.local = local
+        self.stop: Stop = NO_STOP
+        self.layout: Layout = lay_out(local, triangles)
+        self._shares = self.layout.shares
+        self._fetch: Callable[[], Shares] | None = None
+        self.on_device: tuple[DeviceDuals, int] | None = None
+        self.done = 0
+        self.fits = True
+        self._pace = 0.0  # seconds of a sweep with the interface free
+        width = self.width
+        self._scratch = np.zeros((3, width, width), dtype=np.int32)
+        self.enumerated = local.rows <= MOST_ROWS
+        self._shape = np.array(local.interface_shape, dtype=np.int64)
+        self._shift(1)
+        found = kernels.bound(self.layout.whole, self.shares)
+        self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
+        self.exhausted = not self.layout.n_hidden  # rows are sums of entries then
+        if self.exhausted:
+            self._run(self.rows(None), 0, None, 1)
+
+    @property
+    def shares(self) -> Shares:
+        """The reparametrisation with the interface free."""
+        if self._fetch is not None:
+            self._shares, self._fetch = self._fetch(), None
+        return self._shares
+
+    def moved(self, done: int, fits: bool, fetch: Callable[[], Shares]) -> None:
+        """Take note that a device has ascended to ``done`` sweeps: ``fetch`` brings the shares when somebody asks."""
+        self.done, self.fits, self._fetch = done, fits, fetch
+
+    def leave_device(self) -> None:
+        """Bring the shares back; what a device has of them is out of date from now on."""
+        self._shares, self._fetch, self.on_device = self.shares, None, None
+
+    @property
+    def width(self) -> int:
+        """Columns of a table: the largest padded domain."""
+        return int(self.layout.shares.unary.shape[1])
+
+    @property
+    def whole(self) -> bool:
+        """Whether all utilities are integers."""
+        return self.layout.scale.whole
+
+    def improve(
+        self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
+    ) -> None:
+        """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
+        self._work(self.rows(rows), seconds, sweeps, None, threads)
+
+    def prune(
+        self,
+        thresholds: NDArray[Any],
+        rows: Rows | None = None,
+        seconds: float | None = None,
+        sweeps: int | None = None,
+        threads: int = 1,
+    ) -> Pruned:
+        """Remove values with which a row cannot reach its threshold."""
+        chosen, limits = self.reaching(thresholds, rows)
+        live = self._work(chosen, seconds, sweeps, limits, threads)
+        if self.stop.over:  # rows that were not looked at have nothing in ``live``
+            none = np.zeros(0, dtype=np.int64)
+            return Pruned(none, np.asarray(thresholds)[none], np.zeros((0, *live.shape[1:]), dtype=np.bool_))
+        return self.pruned(chosen, limits, thresholds, live)
+
+    def reaching(
+        self, thresholds: NDArray[Any], rows: Rows | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return the rows whose bounds reach their thresholds, and those in the layout's scale."""
+        chosen, scale = self.rows(rows), self.layout.scale
+        limits = np.array([scale.encode(thresholds[r]) for r in chosen.tolist()], dtype=np.int64)
+        left = self.bounds[chosen] >= limits
+        return chosen[left], limits[left]
+
+    def pruned(
+        self, chosen: NDArray[np.int64], limits: NDArray[np.int64], thresholds: NDArray[Any], live: NDArray[np.bool_]
+    ) -> Pruned:
+        """Return what is left of rows whose bounds have been lowered; ``live`` (k, hidden, W) are their values."""
+        left = self.bounds[chosen] >= limits
+        return Pruned(chosen[left], np.asarray(thresholds)[chosen[left]], live[left])
+
+    def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
+        """Take bounds that are known from elsewhere, one a row."""
+        encoded = np.array([self.layout.scale.encode_up(v) for v in values], dtype=np.int64)
+        np.minimum.at(self.bounds, np.asarray(rows, dtype=np.int64), encoded)
+
+    def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
+        """Return one table over the interface; small ones over its parts where it has too many rows."""
+        if self.enumerated:
+            return (Table(self.local.interface, self._encode(self.bounds, arithmetic).reshape(tuple(self._shape))),)
+        return encode_parts(self.parts(), self.layout.scale, self.local, arithmetic)
+
+    def rows(self, wanted: Rows | None) -> NDArray[np.int64]:
+        """Return wanted rows as an array: all that are enumerated if None."""
+        return np.arange(self.bounds.size) if wanted is None else np.asarray(wanted, dtype=np.int64)
+
+    def _work(
+        self,
+        chosen: NDArray[np.int64],
+        seconds: float | None,
+        sweeps: int | None,
+        limits: NDArray[np.int64] | None,
+        threads: int,
+    ) -> NDArray[np.bool_]:
+        """Ascend with the interface free, then in some rows; return which values are left if there are limits."""
+        if seconds is None:
+            wanted = 10 if sweeps is None else sweeps
+            self._shift(SHIFTS * wanted - self.done)
+            return self._run(chosen, wanted, limits, threads)
+        start = time.perf_counter()
+        share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
+        batch, made = 1, self.done
+        while self.fits and not self.stop.over:
+            limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
+            if time.perf_counter() + batch * self._pace > start + limit * seconds:
+                break
+            self._shift(batch)
+            batch = min(2 * batch, 16)
+        pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self._pace
+        live = [np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)]
+        done, swept, begin = 0, 0.0, time.perf_counter()
+        for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
+            if self.stop.over:
+                break
+            # On the average of all parts so far: cores that others use as well come and go.
+            left = start + seconds - time.perf_counter()
+            count = max(0, int(0.25 + left / max(pace, 1e-9) / -(-(chosen.size - done) // threads)))
+            live.append(self._run(part, count, None if limits is None else limits[done : done + part.size], threads))
+            done += part.size
+            swept += (count + _FIX) * -(-part.size // threads)
+            pace = (time.perf_counter() - begin) / swept
+        return live[0] if limits is None else np.concatenate(live)
+
+    def _shift(self, sweeps: int) -> None:
+        """Ascend with the interface free."""
+        if not self.fits or sweeps <= 0:
+            return
+        self.leave_device()
+        end = self.done + sweeps
+        while self.fits and self.done < end and not (self.done and self.stop.over):
+            start, many = time.perf_counter(), end - self.done
+            if self.stop is not NO_STOP:
+                many = min(many, max(1, int(_BATCH / self._pace))) if self._pace else 1
+            last = rows.ascend(
+                self.layout.whole, self.shares, self.done, self.done + many, self._scratch, np.zeros(1, dtype=np.uint8)
+            )
+            self.fits = last == self.done + many
+            self.done = last
+            if many < last:  # not in the first call, which may compile
+                self._pace = (time.perf_counter() - start) / many
+
+    def _run(
+        self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None, threads: int
+    ) -> NDArray[np.bool_]:
+        """Lower the bounds of some rows; return which values are left if there are limits to reach."""
+        layout, width = self.layout, self.width
+        live = np.zeros((chosen.size, layout.n_hidden, width) if limits is not None else (0, 0, 0), dtype=np.bool_)
+        thresholds = np.full(chosen.size, NEVER, dtype=np.int64) if limits is None else limits
+        pieces = max(1, min(threads, chosen.size))
+        cuts = [chosen.size * i // pieces for i in range(pieces + 1)]
+        kernel, halt = cast(Callable[..., None], rows.run_rows), np.zeros(1, dtype=np.uint8)
+
+        def piece(first: int, last: int) -> None:
+            kernel(
+                layout.whole,
+                self.shares,
+                layout.hidden,
+                self._part(),
+                layout.slices,
+                chosen[first:last],
+                self._shape,
+                sweeps,
+                thresholds[first:last],
+                self.bounds,
+                live[first:last] if limits is not None else live,
+                np.zeros_like(self._scratch),
+                halt,
+            )
+
+        run_watched([partial(piece, a, b) for a, b in itertools.pairwise(cuts)], threads, self.stop, halt)
+        return live
+
+    def _part(self) -> Shares:
+        """Return room for the shares of the hidden graph."""
+        hidden, width = self.layout.hidden, self.width
+        return Shares(
+            np.empty((hidden.domains.size, width), dtype=np.int32),
+            np.empty((hidden.pairs.shape[0], width, width), dtype=np.int32),
+            np.empty((hidden.triangles.shape[0], 3, width, width), dtype=np.int32),
+            np.empty(int(hidden.star_at[-1]), dtype=np.int32),
+        )
+
+    def _encode(self, bounds: NDArray[np.int64], arithmetic: Arithmetic) -> NDArray[Any]:
+        scale = self.layout.scale
+        return np.array([encode_bound(scale.decode(b), arithmetic) for b in bounds.tolist()], dtype=arithmetic.dtype)
+
+    def parts(self) -> list[Part]:
+        """Return the maxima over hidden variables of every table by itself."""
+        whole, shares, h = self.layout.whole, self.shares, self.layout.n_hidden
+        interface, domains = self.local.interface, whole.domains.tolist()
+        constant, found = 0, list[Part]()
+        for v, d in enumerate(domains):
+            if v < h:
+                constant += _live_maximum(shares.unary[v])
+            else:
+                found.append(((interface[v - h],), shares.unary[v, :d].copy()))
+        for e, (a, b) in enumerate(whole.pairs.tolist()):
+            table = shares.pair[e][: domains[a], : domains[b]]
+            if b < h:
+                constant += _live_maximum(table)
+            elif a < h:
+                found.append(((interface[b - h],), table.max(axis=0)))
+            else:
+                found.append(((interface[a - h], interface[b - h]), table.copy()))
+        for first, last in itertools.pairwise(whole.star_at.tolist()):
+            constant += _live_maximum(shares.star[first:last])
+        return [*found, ((), np.array(constant))]
+
+
+def _live_maximum(table: NDArray[np.int32]) -> int:
+    best = int(table.max())
+    return NEVER if best < THRESHOLD else best
+
+
+class DualProvider:
+    """Dual ascent on pairs, or on pairs and triangles."""
+
+    def __init__(self, name: str, summary: str, triangles: bool) -> None:
+        self.name = name
+        self.summary = summary
+        self._triangles = triangles
+
+    def start(self, local: LocalProblem) -> DualState:
+        """Return an agent's bound after one sweep with the interface free."""
+        return DualState(local, self._triangles)
+
+
+DUAL = DualProvider("dual", "dual ascent on factors: fast, any arity", triangles=False)
+TRIANGLES = DualProvider(
+    "triangles", "dual ascent on factors and the triangles of their graph: tighter", triangles=True
+)

@@ -1,0 +1,107 @@
+"""Divide a problem among its agents: local problems and crossing factors (DMCMC paper, Definitions 1-2)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order
+
+_SEARCH = 1_000_000  # words of search for an order: there may be many agents, and ten times that gains 0.2 % of cells
+
+
+@dataclass(frozen=True)
+class LocalProblem:
+    """One agent's own part: ⟨L_i, F_i⟩ with L_i divided into interface B_i and hidden variables H_i.
+
+    Attributes
+    ----------
+    agent : int
+    interface, hidden : tuple of int
+        Variable indices of the problem, ascending.
+    factors : tuple of Factor
+        F_i: the factors with non-empty scope inside L_i; scopes are variable indices of the problem.
+    domains : ndarray of int64
+        Domain sizes of all variables of the problem.
+    """
+
+    agent: int
+    interface: tuple[int, ...]
+    hidden: tuple[int, ...]
+    factors: tuple[Factor, ...]
+    domains: NDArray[np.int64]
+
+    @property
+    def interface_shape(self) -> tuple[int, ...]:
+        """Domain sizes of the interface variables."""
+        return tuple(int(self.domains[v]) for v in self.interface)
+
+    @property
+    def rows(self) -> int:
+        """Number of interface assignments."""
+        return prod(self.interface_shape)
+
+    @cached_property
+    def order(self) -> Order:
+        """How the hidden variables are best eliminated with the interface kept."""
+        scopes = [f.scope for f in self.factors]
+        budget = _SEARCH if self.interface else SEARCH_LONG  # an agent that shares nothing is mostly the whole problem
+        return best_order(scopes, self.domains, self.hidden, self.interface, budget=budget)
+
+    @cached_property
+    def plan(self) -> Plan:
+        """What that elimination does."""
+        return plan_elimination([f.scope for f in self.factors], self.domains, self.order.variables, self.interface)
+
+
+@dataclass(frozen=True)
+class Division:
+    """A problem divided: ``locals`` has one entry an agent; ``crossing`` the factors over several agents."""
+
+    locals: tuple[LocalProblem, ...]
+    crossing: tuple[Factor, ...]
+    constants: tuple[Factor, ...]
+
+
+def divide(problem: Problem) -> Division:
+    """Divide a problem among its agents."""
+    owner = problem.owner.tolist()
+    own: list[list[Factor]] = [[] for _ in problem.agents]
+    crossing, constants = [], []
+    interface: set[int] = set()
+    for factor in problem.factors:
+        owners = {owner[v] for v in factor.scope}
+        if not owners:
+            constants.append(factor)
+        elif len(owners) == 1:
+            own[owners.pop()].append(factor)
+        else:
+            crossing.append(factor)
+            interface.update(factor.scope)
+    variables: list[list[int]] = [[] for _ in problem.agents]
+    for v, agent in enumerate(owner):
+        variables[agent].append(v)
+    return Division(
+        locals=tuple(
+            LocalProblem(
+                agent=agent,
+                interface=tuple(v for v in variables[agent] if v in interface),
+                hidden=tuple(v for v in variables[agent] if v not in interface),
+                factors=tuple(own[agent]),
+                domains=problem.domains,
+            )
+            for agent in range(problem.n_agents)
+        ),
+        crossing=tuple(crossing),
+        constants=tuple(constants),
+    )
+
+
+def agent_scopes(factors: Sequence[Factor], owner: NDArray[np.int64]) -> list[tuple[int, ...]]:
+    """Return the agents that each factor touches, ascending."""
+    return [tuple(sorted({int(owner[v]) for v in factor.scope})) for factor in factors]

@@ -1,0 +1,140 @@
+"""Several eliminations on CPU and GPU at once: they share the way there and back, and all launches."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.elimination.cuda.divide_work import Hybrid
+from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
+from dmcmc.inference.elimination.cuda.merge import Merged
+from dmcmc.inference.elimination.eliminate import Elimination
+from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.flat import FlatTables
+
+# All assignments of what is kept are looked up at once if that is so little: values of all variables, and look-ups on
+# the CPU for each plan, which take about as long as a launch.
+_MOST_VALUES, _LOOK_UPS = 1 << 17, 128
+
+
+class Batch:
+    """Eliminations done together.
+
+    Parameters
+    ----------
+    plans
+        As they are on their own.
+    merged
+        The same as one.
+    whole
+        Which has been carried out.
+    """
+
+    def __init__(self, plans: Sequence[Plan], merged: Merged, whole: GpuElimination) -> None:
+        self.plans, self.whole, self._merged = plans, whole, merged
+
+    @cached_property
+    def numbers(self) -> list[NDArray[np.int64]]:
+        """What each plan's tables are called in the whole."""
+        return [self.whole.hybrid.number[numbers] for numbers in self._merged.numbers]
+
+    @cached_property
+    def _ranges(self) -> NDArray[np.int64]:
+        """Return where each plan's buckets start in A, G and C, (3, plans + 1)."""
+        h, start = self.whole.hybrid, self._merged.bucket_start
+        given = h.plan.tables - h.plan.buckets
+        before = np.argsort(h.number[given:])  # the merged plan's number of each bucket
+        edges = (0, h.first, h.last, h.plan.buckets)
+        return np.array([a + np.searchsorted(before[a:b], start) for a, b in pairwise(edges)])
+
+    @cached_property
+    def _kept(self) -> list[tuple[list[int], tuple[int, ...]]]:
+        """Return the variables that each plan's remaining tables are over, and their domain sizes."""
+        found = []
+        for plan in self.plans:
+            kept = sorted({v for t in plan.remaining for v in plan.scope(t)})
+            found.append((kept, tuple(plan.program.domains[kept].tolist())))
+        return found
+
+    @cached_property
+    def _all(self) -> NDArray[np.int64] | None:
+        """Return the maximising values for every assignment of what is kept, (most rows, variables), if they are few.
+
+        Row r has assignment r of each plan; one launch for all of them takes hardly longer than for one.
+        """
+        most = max(prod(shape) for _, shape in self._kept)
+        h, variables = self.whole.hybrid, self.whole.plan.program.domains.size
+        on_cpu = h.plan.buckets - (h.last - h.first)
+        if most * variables > _MOST_VALUES or most * on_cpu > _LOOK_UPS * len(self.plans) or len(self.plans) >= 1 << 16:
+            return None
+        values = np.zeros((most, variables), dtype=np.int64)
+        for kept, shape in self._kept:
+            if kept:
+                values[: prod(shape), kept] = np.indices(shape).reshape(len(shape), -1).T
+        self.whole.choose_rows(values, self._ranges)
+        return values
+
+    def choose(self, index: int, values: NDArray[np.int64]) -> None:
+        """Set the maximising values of one plan's variables."""
+        if self._all is None:
+            self.whole.choose_rows(values[None], np.ascontiguousarray(self._ranges[:, index : index + 2]))
+            return
+        kept, shape = self._kept[index]
+        row = int(np.ravel_multi_index(tuple(values[kept]), shape)) if kept else 0
+        variables = self.plans[index].program.variable
+        values[variables] = self._all[row, variables]
+
+
+@dataclass(frozen=True)
+class BatchedElimination(Elimination):
+    """One of a batch. Its plan is its own, its tables lie in the batch's arena.
+
+    Attributes
+    ----------
+    batch : Batch
+    index : int
+        Its place there.
+    """
+
+    batch: Batch = field(kw_only=True)
+    index: int = field(kw_only=True)
+
+    def table(self, t: int) -> Table:
+        """Return table ``t`` of its plan."""
+        return self.batch.whole.table(int(self.batch.numbers[self.index][t]))
+
+    def choose(self, values: NDArray[np.int64]) -> None:
+        """Set the maximising values; see :meth:`Elimination.choose`."""
+        self.batch.choose(self.index, values)
+
+
+def eliminate_batch(
+    flat: FlatTables,
+    plans: Sequence[Plan],
+    merged: Merged,
+    hybrid: Hybrid,
+    arithmetic: Arithmetic,
+    threads: int = 1,
+    semiring: Semiring = MAX_PLUS,
+) -> list[Elimination]:
+    """Carry out several plans at once; the tables are those of :func:`eliminate_hybrid`, to the bit for integers.
+
+    Parameters
+    ----------
+    flat
+        Encoded tables: those of the first plan, then those of the second, ...
+    merged, hybrid
+        The plans as one, and that divided between CPU and GPU.
+    """
+    whole = eliminate_hybrid(flat, hybrid, arithmetic, threads, semiring)
+    batch = Batch(plans, merged, whole)
+    return [
+        BatchedElimination(plan, whole.arena, arithmetic, semiring=semiring, batch=batch, index=i)
+        for i, plan in enumerate(plans)
+    ]

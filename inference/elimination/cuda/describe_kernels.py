@@ -1,0 +1,200 @@
+# mypy: ignore-errors
+"""The words that describe buckets to :mod:`dmcmc.inference.elimination.cuda.join_kernels`; runs on the host."""
+
+import numpy as np
+from numba import njit
+
+from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, HEADER, LARGE
+from dmcmc.inference.elimination.join_kernels import bucket_strides
+
+_BOTH_MOST, _LARGE = BOTH_MOST, LARGE  # the kernels below read them; numba freezes globals
+
+_WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
+_BEST_WIDTH = 10.0  # log2 of the width that suits it best
+
+
+@njit(cache=True, nogil=True)
+def choose_low(program, b):
+    """Choose how many trailing separator variables are l, for the GPU: few tables that vary with both h and l."""
+    output = program.at.size - program.variable.size + b
+    first, last = program.scope_start[output], program.scope_start[output + 1]
+    best, best_cost = 0, np.inf
+    width = 1.0
+    rows = float(program.cells[b] // program.domains[program.variable[b]])
+    for low in range(last - first + 1):
+        if low > 0:
+            width *= program.domains[program.scope[last - low]]
+        if width > _WIDTHS[1] and best > 0:
+            break
+        both = 0
+        for i in range(program.input_start[b], program.input_start[b + 1]):
+            t = program.inputs[i]
+            inside = 0
+            position = last - 1
+            for s in range(program.scope_start[t + 1] - 1, program.scope_start[t], -1):
+                while program.scope[position] != program.scope[s]:
+                    position -= 1
+                if position >= last - low:
+                    inside += 1
+            if 0 < inside < program.scope_start[t + 1] - program.scope_start[t] - 1:
+                both += 1
+        if both > _BOTH_MOST:
+            continue  # low = 0 has none
+        narrow = max(0.0, np.log2(_WIDTHS[0]) - np.log2(width))
+        few = max(0.0, 7.0 - np.log2(rows / width))
+        cost = 4.0 * both + 2.0 * narrow + few + 0.5 * abs(np.log2(width) - _BEST_WIDTH)
+        if cost < best_cost:
+            best, best_cost = low, cost
+    return best
+
+
+@njit(cache=True, nogil=True)
+def choose_lows(program, first, last):
+    """Set ``program.low`` of some buckets by :func:`choose_low`."""
+    for b in range(first, last):
+        program.low[b] = choose_low(program, b)
+
+
+@njit(cache=True, nogil=True)
+def merge_axes(sizes, strides):
+    """Take neighbouring axes together where every table steps through both with one stride, (tables, axes) each."""
+    size, step = sizes.copy(), strides.copy()
+    kept = 0
+    for j in range(sizes.size):
+        same = kept > 0
+        for t in range(step.shape[0]):
+            same = same and step[t, kept - 1] == strides[t, j] * sizes[j]
+        if same:
+            kept -= 1
+            size[kept] *= sizes[j]
+        else:
+            size[kept] = sizes[j]
+        for t in range(step.shape[0]):
+            step[t, kept] = strides[t, j]
+        kept += 1
+    return size[:kept], step[:, :kept]
+
+
+@njit(cache=True, nogil=True)
+def describe(program, first, last, device_begin):
+    """Return the words of :mod:`.join_kernels` for some buckets, and where each one's start."""
+    size = 0
+    for b in range(first, last):
+        count = program.input_start[b + 1] - program.input_start[b]
+        output = program.at.size - program.variable.size + b
+        axes = program.scope_start[output + 1] - program.scope_start[output]
+        size += HEADER + axes + count * (2 + axes)
+    meta = np.zeros(size, dtype=np.int64)
+    where = np.zeros(last - first, dtype=np.int64)
+    at = 0
+    for b in range(first, last):
+        where[b - first] = at
+        sizes, strides = bucket_strides(program, b)
+        k = sizes.size - program.low[b]
+        high, high_strides = merge_axes(sizes[:k], strides[:, 1 : 1 + k])
+        low, low_strides = merge_axes(sizes[k:], strides[:, 1 + k :])
+        kh, kl = high.size, low.size
+        meta[at] = program.domains[program.variable[b]]
+        meta[at + 1], meta[at + 2], meta[at + 3], meta[at + 4] = kh, kl, 1, 1
+        for j in range(kh):
+            meta[at + 3] *= high[j]
+            meta[at + HEADER + j] = high[j]
+        for j in range(kl):
+            meta[at + 4] *= low[j]
+            meta[at + HEADER + kh + j] = low[j]
+        meta[at + 5] = program.at[program.at.size - program.variable.size + b] - device_begin
+        record = at + HEADER + kh + kl
+        for kind in range(3):
+            for i in range(strides.shape[0]):
+                mine = 1
+                if strides[i, 1 : 1 + k].any():
+                    mine = 2 if strides[i, 1 + k :].any() else 0
+                if mine != kind:
+                    continue
+                meta[at + 6 + kind] += 1
+                meta[record] = program.at[program.inputs[program.input_start[b] + i]] - device_begin
+                meta[record + 1] = strides[i, 0]
+                meta[record + 2 : record + 2 + kh] = high_strides[i]
+                meta[record + 2 + kh : record + 2 + kh + kl] = low_strides[i]
+                record += 2 + kh + kl
+        at = record
+    return meta[:at], where
+
+
+@njit(cache=True, nogil=True)
+def wave_tables(meta, where, level, heights, width, large, room, plenty):
+    """Put buckets into waves, and those into launches: one that prepares, and one join for each kernel that it takes.
+
+    Parameters
+    ----------
+    meta, where
+        From :func:`describe`; the places of scratch and the tiles are filled in.
+    level : (buckets,) int64
+        Buckets of one level need nothing of each other.
+    heights, width
+        Of a block's tile, by the kernel's number, and of all.
+    large
+        Entries of a message from which a wave's launch without tables that vary with both takes large tiles.
+    room
+        Entries of S and B that a wave takes at most, if it has more than one bucket.
+    plenty
+        Blocks of a bucket, before one joins several tiles.
+
+    Returns
+    -------
+    tables : int64
+        Of the launches, to be put behind ``meta``.
+    launches : (launches, 3) int64
+        Kernel's number (−1 prepares), place of its table, number of blocks.
+    sums, start : int
+        Entries of scratch.
+    """
+    n = level.size
+    order = np.argsort(level, kind="mergesort")
+    tables = np.zeros(8 * n, dtype=np.int64)
+    launches = np.zeros((2 * n, 3), dtype=np.int64)
+    at, count, sums_most, start_most, i = 0, 0, 0, 0, 0
+    while i < n:
+        begin, sums, starts, big = i, 0, 0, False
+        while i < n and level[order[i]] == level[order[begin]]:
+            b = where[order[i]]
+            x_size, rows, wide, both = meta[b], meta[b + 3], meta[b + 4], meta[b + 8]
+            if i > begin and sums + x_size * (rows + wide) > room:
+                break
+            meta[b + 9], meta[b + 10] = sums, sums + x_size * rows
+            meta[b + 11], meta[b + 12] = starts, starts + both * rows
+            sums += x_size * (rows + wide)
+            starts += both * (rows + wide)
+            big |= both == 0 and rows * wide >= large
+            i += 1
+        sums_most, start_most = max(sums_most, sums), max(start_most, starts)
+        for number in range(-1, heights.size):
+            members = 0
+            for turn in range(2):  # count, then write
+                blocks, written = 0, 0
+                for j in range(begin, i):
+                    b = where[order[j]]
+                    x_size, rows, wide, both = meta[b], meta[b + 3], meta[b + 4], meta[b + 8]
+                    if number >= 0 and number != (_LARGE if both == 0 and big else min(both, 3)):
+                        continue
+                    if turn == 0:
+                        members += 1
+                        continue
+                    tables[at + 1 + written], tables[at + 2 + members + written] = blocks, b
+                    written += 1
+                    if number < 0:
+                        work = max(x_size * rows, x_size * wide, both * rows, both * wide)
+                        blocks += min((work + 255) // 256, 4096)
+                    else:
+                        across, down = (wide + width - 1) // width, (rows + heights[number] - 1) // heights[number]
+                        tiles = max(1, min(across, down * across // plenty))
+                        meta[b + 13] = tiles
+                        blocks += down * ((across + tiles - 1) // tiles)
+                if members == 0:
+                    break
+                if turn == 1:
+                    tables[at], tables[at + 1 + members] = members, blocks
+                    launches[count, 0], launches[count, 1], launches[count, 2] = number, meta.size + at, blocks
+                    at += 2 * members + 2
+                    count += 1
+    return tables[:at], launches[:count], sums_most, start_most

@@ -1,0 +1,123 @@
+"""Carry out a plan on CPU and GPU together: small buckets here, large ones there, one copy each way."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.elimination.arena_kernels import choose_rows, place_inputs
+from dmcmc.inference.elimination.cuda.divide_work import Hybrid
+from dmcmc.inference.elimination.cuda.join_kernels import choose_kernel
+from dmcmc.inference.elimination.cuda.waves import describe_waves, run_waves
+from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
+from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.runtime.device import Device, shared_device
+
+
+@dataclass(frozen=True)
+class GpuElimination(Elimination):
+    """An elimination whose group G was done on the GPU, and whose tables stay there as long as this object lives.
+
+    Attributes
+    ----------
+    hybrid : Hybrid
+    device : Device
+    device_arena : list of one device array
+        Set once, when the memory is leased.
+    """
+
+    hybrid: Hybrid
+    device: Device
+    device_arena: list[Any] = field(default_factory=list)
+
+    def table(self, t: int) -> Table:
+        """Return table ``t`` of the plan: a view, or a copy if it lies on the GPU."""
+        at, size = int(self.plan.program.at[t]), int(self.plan.sizes[t])
+        if at + size <= self.hybrid.host_entries:
+            return super().table(t)
+        values = np.empty(size, dtype=self.arithmetic.dtype)
+        at -= self.hybrid.device_begin
+        self.device_arena[0][at : at + size].copy_to_host(values)
+        return Table(self.plan.scope(t), values.reshape(self.plan.shape(t)))
+
+    def choose(self, values: NDArray[np.int64]) -> None:
+        """Set the maximising values; see :meth:`Elimination.choose`. One launch for all of G."""
+        self.choose_all(values[None])
+
+    def choose_all(self, values: NDArray[np.int64]) -> None:
+        """Set the maximising values for several assignments of the kept variables."""
+        h = self.hybrid
+        self.choose_rows(values, np.array([[0, h.first], [h.first, h.last], [h.last, h.plan.buckets]]))
+
+    def choose_rows(self, values: NDArray[np.int64], ranges: NDArray[np.int64]) -> None:
+        """Set the maximising values for several assignments of the kept variables; one launch for all.
+
+        Parameters
+        ----------
+        values : (rows, variables), in C order
+            Each has the values of the kept variables.
+        ranges : (3, ranges + 1)
+            Which buckets, of A, G and C each: neighbouring ranges, none of which reads what another one sets.
+        """
+        h, program = self.hybrid, self.plan.program
+        (first_a, last_a), (first_g, last_g), (first_c, last_c) = ranges[:, [0, -1]].tolist()
+        lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
+        if last_c > first_c:
+            choose_rows(program, self.arena, values, lowest, first_c, last_c)
+        if last_g > first_g:
+            parts = [program.domains, program.scope_start, program.scope, program.at, program.variable]
+            parts += [program.input_start, program.inputs]
+            sizes = np.array([*(p.size for p in parts), -h.device_begin], dtype=np.int64)
+            words = self.device.upload("words", np.concatenate([sizes, *parts]))
+            there = self.device.upload("values", values.reshape(-1))
+            ranges_there = self.device.upload("ranges", ranges[1])
+            grid = (values.shape[0], ranges.shape[1] - 1)
+            most = int(program.domains.max(initial=1))
+            scores = self.device.buffer("scores", grid[0] * grid[1] * most, self.arithmetic.dtype)
+            choose_kernel[grid, 64](self.device_arena[0], words, ranges_there, there, lowest, scores)
+            there[: values.size].copy_to_host(values.reshape(-1))
+        if last_a > first_a:
+            choose_rows(program, self.arena, values, lowest, first_a, last_a)
+
+
+def eliminate_hybrid(
+    flat: FlatTables,
+    hybrid: Hybrid,
+    arithmetic: Arithmetic,
+    threads: int = 1,
+    semiring: Semiring = MAX_PLUS,
+    device: Device | None = None,
+) -> GpuElimination:
+    """Carry out a divided plan.
+
+    Parameters
+    ----------
+    flat
+        Encoded tables, one for each input of the plan.
+    hybrid
+        From :func:`dmcmc.inference.elimination.cuda.divide_work.divide_work`.
+    """
+    device = device or shared_device()
+    lowest = arithmetic.dtype.type(arithmetic.lowest)
+    program = hybrid.plan.program
+    arena = np.empty(max(1, hybrid.host_entries), dtype=arithmetic.dtype)
+    flat = flat_tables(flat, arithmetic, semiring)
+    done = GpuElimination(hybrid.plan, arena, arithmetic, hybrid, device, semiring=semiring)
+    on_device = device.lease(hybrid.device_entries, arithmetic.dtype, done)
+    done.device_arena.append(on_device)
+    place_inputs(program, arena, *flat, lowest)
+    if hybrid.first:
+        run_on_cpu(done, 0, hybrid.first, semiring, threads)
+    if hybrid.last > hybrid.first:
+        begin, up, down = hybrid.device_begin, hybrid.upload_end, hybrid.download_end
+        on_device[: up - begin].copy_to_device(arena[begin:up])
+        waves = describe_waves(program, hybrid.first, hybrid.last, begin, arithmetic.dtype, semiring.operation)
+        run_waves(device, on_device, waves, device.upload("meta", waves.meta), lowest, semiring.operation)
+        if down > up:
+            on_device[up - begin : down - begin].copy_to_host(arena[up:down])
+    if hybrid.last < hybrid.plan.buckets:
+        run_on_cpu(done, hybrid.last, hybrid.plan.buckets, semiring, threads)
+    return done

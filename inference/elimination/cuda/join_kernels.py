@@ -1,0 +1,279 @@
+# mypy: ignore-errors
+"""Join the tables of a bucket and eliminate its variable, on an NVIDIA GPU, without writing the joined table.
+
+The picture. The separator is split into leading variables h and trailing variables l, as on the CPU. Two launches::
+
+    prepare:  S[x, h] = Σ tables that vary with h only        rows × |x| numbers
+              B[x, l] = Σ tables that vary with l only        width × |x| numbers
+              where the row of h and the column of l begin in each table that varies with both
+    join:     cell[h, l] = max over x of S[x, h] + B[x, l] + Σ tables that vary with both, read from memory
+
+A block of 256 threads joins a tile of the message, TH assignments of h times TL of l, for a few tiles side by side. Its
+threads are 8 groups of 32; neighbours in a group have neighbouring l; every thread keeps TH/8 × TL/32 cells in
+registers while slices of S and B pass through shared memory. Without tables that vary with both this is a max-plus
+matrix product, bound by instructions; with one it is bound by the bytes of that table.
+
+A launch may join many buckets: a block finds in a launch's table which one it is in. A bucket is described by words of
+``meta`` (int64), so that one upload serves all eliminations of a batch:
+
+    0 domain of x, 1 and 2 axes of h and of l, 3 rows, 4 width, 5 offset of the message, 6-8 number of h tables, l
+    tables, both tables, 9-10 places of S and B in ``sums``, 11-12 places of rows and columns in ``start``, 13 tiles
+    that a block joins side by side, 14.. sizes of the axes, then for each table: offset, stride of x, strides of axes.
+
+A launch's table: number of buckets n, first block of each and the number of blocks (n + 1 words), descriptions (n).
+"""
+
+import math
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import cuda
+
+from dmcmc.inference.elimination.semirings import LOG_SUM
+from dmcmc.inference.runtime.cache import cuda_options
+
+HEADER = 14
+LANES, GROUPS = 32, 8
+LARGE = 4  # number of a kernel, see join_kernel
+BOTH_MOST = 8  # tables that vary with h and l; choose_low splits no separator so that there are more
+
+
+class JoinKernel(NamedTuple):
+    """A compiled join and the tile that a block makes of it."""
+
+    launch: Any
+    th: int
+    tl: int
+
+
+@lru_cache
+def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel:
+    """Return a kernel.
+
+    Parameters
+    ----------
+    number
+        0, 1, 2: so many tables vary with both; 3: any number of them; :data:`LARGE`: none, and messages are large.
+    """
+    heavy = dtype.itemsize == 8 or operation == LOG_SUM
+    rh, rl = (16, 4) if number == LARGE and not heavy else (4, 4)
+    both = 0 if number == LARGE else number
+    return JoinKernel(_build(dtype.type, both, operation, rh, rl), GROUPS * rh, LANES * rl)
+
+
+@cuda.jit(device=True)
+def find_bucket(meta, table, block, thread, threads):
+    """Return which bucket of a launch's table a block is in; called by all threads of a block."""
+    found = cuda.shared.array(1, np.int32)
+    n = np.int32(meta[table])
+    if n == 1:
+        return np.int32(0)
+    for i in range(thread, n, threads):
+        if meta[table + 1 + i] <= block < meta[table + 2 + i]:
+            found[0] = i
+    cuda.syncthreads()
+    return found[0]
+
+
+def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
+    """Compile the join with its sizes as constants, so that loops unroll and cells stay in registers."""
+    th, tl = GROUPS * rh, LANES * rl
+    slice_x = 32 if np.dtype(number).itemsize == 4 else 16
+    slice_h, slice_l, cells = slice_x * th, slice_x * tl, rh * rl
+    log_sum, general = operation == LOG_SUM, both > 2
+    tables = BOTH_MOST if general else max(both, 1)
+    places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
+
+    @cuda.jit(**cuda_options(128))  # two blocks a multiprocessor
+    def join(arena, meta, table, sums, start, lowest, half):
+        shared_h = cuda.shared.array(slice_h, number)
+        shared_l = cuda.shared.array(slice_l, number)
+        shared_start = cuda.shared.array(starts, np.int64)
+        place = cuda.local.array(places, np.int32)
+        cell = cuda.local.array(cells, number)
+        mass = cuda.local.array(masses, number)
+        base = cuda.local.array(rl, number)
+        tx, ty = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
+        tid = ty * np.int32(LANES) + tx
+        bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), tid, threads)
+        where = meta[table + 2 + meta[table] + bucket]
+        block = np.uint32(cuda.blockIdx.x - meta[table + 1 + bucket])
+        # While a slice is loaded, a thread keeps to one column of S and one of B.
+        x_size, rows, width = np.int32(meta[where]), meta[where + 3], np.int32(meta[where + 4])
+        s_at, b_at, rows_at, columns_at = meta[where + 9], meta[where + 10], meta[where + 11], meta[where + 12]
+        tiles, down = np.int32(meta[where + 13]), np.uint32((rows + (th - 1)) // th)
+        record = 2 + meta[where + 1] + meta[where + 2]
+        first_both = where + HEADER + record - 2 + (meta[where + 6] + meta[where + 7]) * record
+        nv = np.int32(meta[where + 8]) if general else np.int32(both)
+        row = np.int64(block % down) * th
+        stride_0 = meta[first_both + 1] if both >= 1 else 0
+        stride_1 = meta[first_both + record + 1] if both == 2 else 0
+        for i in range(tid, nv * th, threads):
+            shared_start[i] = start[rows_at + (i // th) * rows + min(row + i % th, rows - 1)]
+        for tile in range(tiles):
+            left = np.int32((np.int64(block // down) * tiles + tile) * tl)
+            if left >= width:
+                break
+            for i in range(cells):
+                cell[i] = lowest
+                if log_sum:
+                    mass[i] = 0
+            for v in range(nv):  # this thread's places in the tables that vary with both
+                for j in range(rl):
+                    column = min(left + tx + np.int32(LANES * j), width - np.int32(1))
+                    place[v * rl + j] = np.int32(start[columns_at + v * width + column])
+            for x0 in range(0, x_size, slice_x):
+                here = min(np.int32(slice_x), np.int32(x_size - x0))
+                cuda.syncthreads()
+                if tile == 0 or x_size > slice_x:
+                    at = s_at + np.int64(x0 + tid // th) * rows + min(row + tid % th, rows - 1)
+                    for x in range(tid // th, here, threads // th):
+                        shared_h[np.uint64(x * th + tid % th)] = sums[np.uint64(at)]
+                        at += (threads // th) * rows
+                at = b_at + np.int64(x0 + tid // tl) * width + min(left + tid % tl, width - np.int32(1))
+                for x in range(tid // tl, here, threads // tl):
+                    shared_l[np.uint64(x * tl + tid % tl)] = sums[np.uint64(at)]
+                    at += (threads // tl) * width
+                cuda.syncthreads()
+                for x in range(here):
+                    step_0, step_1 = (x0 + x) * stride_0, (x0 + x) * stride_1
+                    at_l, at_h = np.uint64(x * tl + tx), np.uint64(x * th + ty)  # unsigned: no test for wrapping
+                    for j in range(rl):
+                        base[j] = shared_l[at_l + np.uint64(LANES * j)]
+                    for i in range(rh):
+                        mine = shared_h[at_h + np.uint64(GROUPS * i)]
+                        for j in range(rl):
+                            value = number(mine + base[j])
+                            if both >= 1 and not general:
+                                at = np.uint64(shared_start[ty + GROUPS * i] + step_0 + place[j])
+                                value = number(value + arena[at])
+                            if both == 2:
+                                at = np.uint64(shared_start[th + ty + GROUPS * i] + step_1 + place[rl + j])
+                                value = number(value + arena[at])
+                            if general:
+                                for v in range(nv):
+                                    at = shared_start[v * th + ty + GROUPS * i] + place[v * rl + j]
+                                    entry = arena[at + (x0 + x) * meta[first_both + v * record + 1]]
+                                    value = max(number(value + entry), lowest)
+                            if log_sum:
+                                top = max(cell[i * rl + j], value)
+                                if top > lowest:
+                                    before, now = math.exp(cell[i * rl + j] - top), math.exp(value - top)
+                                    mass[i * rl + j] = mass[i * rl + j] * before + now
+                                    cell[i * rl + j] = top
+                            else:
+                                cell[i * rl + j] = max(cell[i * rl + j], value)
+            for i in range(rh):
+                r = row + ty + GROUPS * i
+                if r < rows:
+                    at = meta[where + 5] + r * width + left + tx
+                    for j in range(rl):
+                        result = cell[i * rl + j]
+                        if result <= half:
+                            result = lowest  # one −∞, whatever was added to it
+                        elif log_sum:
+                            result += math.log(mass[i * rl + j])
+                        if left + tx + np.int32(LANES * j) < width:
+                            arena[np.uint64(at + LANES * j)] = result
+
+    return join
+
+
+@cuda.jit(device=True)
+def offset_of(meta, sizes, strides, axes, index):
+    """Return where an assignment of some axes is in a table; ``sizes`` and ``strides`` are places in ``meta``."""
+    offset, rest = np.int64(0), np.uint32(index)  # below 2^32: 32-bit division is many times faster
+    for j in range(axes - 1, -1, -1):
+        size = np.uint32(meta[sizes + j])
+        offset += np.int64(rest % size) * meta[strides + j]
+        rest = np.uint32(rest // size)
+    return offset
+
+
+@cuda.jit(**cuda_options())
+def prepare(arena, meta, table, sums, start, lowest):
+    """Fill S (domain of x, rows), B (domain of x, width) and the tables' rows and columns of a launch's buckets."""
+    bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), cuda.threadIdx.x, cuda.blockDim.x)
+    first_block, last_block = meta[table + 1 + bucket], meta[table + 2 + bucket]
+    where = meta[table + 2 + meta[table] + bucket]
+    first = (cuda.blockIdx.x - first_block) * cuda.blockDim.x + cuda.threadIdx.x
+    step = (last_block - first_block) * cuda.blockDim.x
+    x_size, kh, kl = meta[where], np.int32(meta[where + 1]), np.int32(meta[where + 2])
+    rows, width = meta[where + 3], meta[where + 4]
+    ns, nb, nv = np.int32(meta[where + 6]), np.int32(meta[where + 7]), np.int32(meta[where + 8])
+    s_at, b_at, rows_at, columns_at = meta[where + 9], meta[where + 10], meta[where + 11], meta[where + 12]
+    high, record = where + HEADER, 2 + kh + kl
+    low, tables = high + kh, high + kh + kl
+    number = sums.dtype.type
+    for i in range(first, rows * x_size, step):
+        total = number(0)
+        for t in range(ns):
+            at = tables + t * record
+            offset = meta[at] + (i // rows) * meta[at + 1] + offset_of(meta, high, at + 2, kh, i % rows)
+            total = max(number(total + arena[offset]), lowest)
+        sums[s_at + i] = total
+    for i in range(first, width * x_size, step):
+        total = number(0)
+        for t in range(ns, ns + nb):
+            at = tables + t * record
+            offset = meta[at] + (i // width) * meta[at + 1] + offset_of(meta, low, at + 2 + kh, kl, i % width)
+            total = max(number(total + arena[offset]), lowest)
+        sums[b_at + i] = total
+    for i in range(first, rows * nv, step):
+        at = tables + (ns + nb + i // rows) * record
+        start[rows_at + i] = meta[at] + offset_of(meta, high, at + 2, kh, i % rows)
+    for i in range(first, width * nv, step):
+        at = tables + (ns + nb + i // width) * record
+        start[columns_at + i] = offset_of(meta, low, at + 2 + kh, kl, i % width)
+
+
+@cuda.jit(**cuda_options())
+def choose_kernel(arena, words, ranges, values, lowest, scores):
+    """Set the maximising values of buckets, last to first; a thread a value, blocks (row of ``values``, range).
+
+    words (int64) holds 7 lengths, a number that is added to every offset, and then the arrays of a program that have
+    those lengths: domains, scope_start, scope, at, variable, input_start, inputs. ranges (ranges + 1,) int64: range i
+    is buckets ``ranges[i]`` to ``ranges[i + 1]`` - 1; no range reads what another one sets. values (rows · variables,)
+    int64; scores (blocks · largest domain,) is scratch.
+    """
+    domains = 8
+    starts = domains + words[0]
+    scope = starts + words[1]
+    ats = scope + words[2]
+    variables = ats + words[3]
+    input_start = variables + words[4]
+    inputs = input_start + words[5]
+    number = scores.dtype.type
+    row = cuda.blockIdx.x * words[0]
+    blocks = cuda.gridDim.x * cuda.gridDim.y
+    mine = (cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * (scores.size // blocks)
+    first = ranges[cuda.blockIdx.y]
+    b = ranges[cuda.blockIdx.y + 1] - 1
+    while b >= first:
+        v = words[variables + b]
+        size = words[domains + v]
+        end = b
+        while end > first and words[variables + end - 1] == v:
+            end -= 1
+        for x in range(cuda.threadIdx.x, size, cuda.blockDim.x):
+            total = number(0)
+            for mini in range(b, end - 1, -1):  # the CPU's order: that of sums with −∞ in them matters
+                for i in range(words[input_start + mini], words[input_start + mini + 1]):
+                    t = words[inputs + i]
+                    offset, step = words[ats + t] + words[7], np.int64(1)
+                    for q in range(words[starts + t + 1] - 1, words[starts + t], -1):
+                        u = words[scope + q]
+                        offset += values[row + u] * step
+                        step *= words[domains + u]
+                    total = max(number(total + arena[offset + x * step]), lowest)
+            scores[mine + x] = total
+        cuda.syncthreads()
+        if cuda.threadIdx.x == 0:
+            best = 0
+            for x in range(1, size):
+                if scores[mine + x] > scores[mine + best]:
+                    best = x
+            values[row + v] = best
+        cuda.syncthreads()
+        b = end - 1

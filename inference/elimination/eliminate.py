@@ -1,0 +1,211 @@
+"""Bucket elimination: carry out a plan, keep what VALUE needs, read an optimal assignment back.
+
+Dechter's bucket elimination (GpuBE journal paper, §3.1) with the join and the projection of a bucket fused.
+"""
+
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.elimination.arena_kernels import choose_rows, choose_values, place_inputs
+from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
+from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.inference.runtime.types import Array
+
+_LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
+_TASK = 1 << 17  # joined cells of a thread's task, at least: starting one costs some 50 microseconds
+_LOOK = 1 << 26  # joined cells between two looks at the time, some 50 milliseconds
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """A finished elimination: every table it made, so that maximisers can be looked up.
+
+    Attributes
+    ----------
+    plan : Plan
+    arena : ndarray, shape (plan.entries,)
+    arithmetic : Arithmetic
+    semiring : Semiring
+        By which the tables were made; min-plus tables in the arena are negated.
+    """
+
+    plan: Plan
+    arena: Array
+    arithmetic: Arithmetic
+    semiring: Semiring = field(default=MAX_PLUS, kw_only=True)
+
+    def table(self, t: int) -> Table:
+        """Return table ``t`` of the plan as a view."""
+        at = int(self.plan.program.at[t])
+        return Table(self.plan.scope(t), self.arena[at : at + int(self.plan.sizes[t])].reshape(self.plan.shape(t)))
+
+    def remaining(self) -> tuple[Table, ...]:
+        """Return the tables over kept variables, none's scope inside another's; their sum is the result."""
+        left = absorb([self.table(t) for t in self.plan.remaining], self.arithmetic)
+        return tuple(Table(scope, signed(values, self.semiring, self.arithmetic)) for scope, values in left)
+
+    def total(self) -> int | float:
+        """Return the sum of the remaining tables where no variable was kept (encoded)."""
+        value: int | float = 0
+        for t in self.plan.remaining:
+            value = max(value + self.table(t).values.item(), self.arithmetic.lowest)
+        return value if self.arithmetic.is_lowest(value) else self.semiring.sign * value
+
+    def choose(self, values: NDArray[np.int64]) -> None:
+        """Set the maximising value of every eliminated variable in ``values`` (variables,), which has the kept ones."""
+        lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
+        choose_values(self.plan.program, self.arena, values, lowest, 0, self.plan.buckets)
+
+    def choose_all(self, values: NDArray[np.int64]) -> None:
+        """Do :meth:`choose` for every row of ``values`` (rows, variables), in C order."""
+        lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
+        choose_rows(self.plan.program, self.arena, values, lowest, 0, self.plan.buckets)
+
+    def maximise(self, values: MutableMapping[int, int]) -> None:
+        """Add the maximising value of every eliminated variable to a mapping, which holds the kept ones.
+
+        Buckets are walked last to first; ties go to the lowest value index. Reads one row of each table of a bucket.
+        """
+        vector = np.zeros(self.plan.program.domains.size, dtype=np.int64)
+        for v, value in values.items():
+            vector[v] = value
+        self.choose(vector)
+        values.update((v, int(vector[v])) for v in self.plan.program.variable.tolist())
+
+
+def eliminate(
+    tables: Sequence[Table] | FlatTables,
+    plan: Plan,
+    arithmetic: Arithmetic,
+    threads: int = 1,
+    semiring: Semiring = MAX_PLUS,
+    stop: Stop = NO_STOP,
+) -> Elimination:
+    """Carry out a plan: eliminate its variables from the sum of ``tables``.
+
+    Parameters
+    ----------
+    tables
+        Encoded tables, one for each input of the plan.
+    arithmetic
+        What the tables are encoded in.
+    threads
+        How many threads the large buckets are spread over. The result does not depend on it.
+    semiring
+        By which operation; −∞ forbids an entry in all of them.
+    stop
+        When to give up.
+
+    Raises
+    ------
+    OutOfTime
+    """
+    flat = flat_tables(tables, arithmetic, semiring)
+    done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic, semiring=semiring)
+    place_inputs(plan.program, done.arena, *flat, arithmetic.dtype.type(arithmetic.lowest))
+    run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
+    return done
+
+
+def run_on_cpu(
+    work: Elimination, first: int, last: int, semiring: Semiring, threads: int, stop: Stop = NO_STOP
+) -> None:
+    """Run buckets ``first`` to ``last`` - 1: the large ones on all threads, the others in between on one.
+
+    Raises
+    ------
+    OutOfTime
+        Between two buckets, or two ranges of rows of a large one.
+    """
+    program = work.plan.program
+    lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
+    cells = program.cells[first:last]
+    apart = cells > (_LARGE if threads > 1 else _LOOK)
+    large = first + np.flatnonzero(apart) if threads > 1 or stop is not NO_STOP else np.zeros(0, dtype=np.int64)
+    ready = first
+    for b in (*large.tolist(), last):
+        for begin, end in pairwise(_looks(program.cells, ready, b, stop)):
+            stop.check()
+            run_buckets(program, work.arena, begin, end, lowest, semiring.operation)
+        if b < last and not run_parallel(_tasks(work, b, semiring, threads), threads, stop):
+            stop.check()
+        ready = b + 1
+
+
+def _looks(cells: NDArray[np.int64], first: int, last: int, stop: Stop) -> list[int]:
+    """Return where buckets ``first`` to ``last`` - 1, all small, are cut for looks at the time."""
+    if stop is NO_STOP:
+        return [first, last]
+    count = np.cumsum(cells[first:last]) // _LOOK
+    return [first, *(first + 1 + np.flatnonzero(np.diff(count))).tolist(), last]
+
+
+def flat_tables(
+    tables: Sequence[Table] | FlatTables, arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
+) -> FlatTables:
+    """Return encoded tables in one array, as the kernels of a semiring want them; sums of exponentials want floats."""
+    if semiring.operation == LOG_SUM and arithmetic.exact:
+        raise ValueError(f"{semiring.name} needs float64 tables, not {arithmetic.dtype}")
+    if not isinstance(tables, FlatTables):
+        tables = flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
+    return tables._replace(data=signed(tables.data, semiring, arithmetic))
+
+
+def signed(values: Array, semiring: Semiring, arithmetic: Arithmetic) -> Array:
+    """Return encoded numbers, negated for min-plus; −∞ stays."""
+    if semiring.sign > 0:
+        return values
+    lowest = arithmetic.dtype.type(arithmetic.lowest)
+    hard = (values == lowest) | (values < arithmetic.threshold)
+    return np.where(hard, lowest, -values)
+
+
+def run_rows(work: Elimination, b: int, semiring: Semiring, threads: int, begin: int, end: int) -> None:
+    """Fill entries ``begin`` to ``end`` of one bucket's message."""
+    run_parallel(_tasks(work, b, semiring, threads, begin, end), threads)
+
+
+def _tasks(
+    work: Elimination, b: int, semiring: Semiring, threads: int, begin: int = 0, end: int | None = None
+) -> list[Callable[[], None]]:
+    """Prepare one large bucket and return the tasks that fill its message, a range of rows each."""
+    plan = work.plan
+    lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
+    parts = split_bucket(plan.program, b)
+    message = work.table(plan.output(b)).values.reshape(-1)
+    whole = message.size if end is None else end
+    if begin % parts[1] or whole % parts[1]:  # a piece that is no whole rows: make rows of one entry
+        parts = split_bucket(plan.program._replace(low=np.zeros_like(plan.program.low)), b)
+    out = message.reshape(-1, parts[1])
+    first, last = begin // parts[1], whole // parts[1]
+    kernel = partial(cast(Callable[..., None], join), work.arena, out, *parts, lowest, semiring.operation)
+    cells = (last - first) * parts[1] * parts[2]
+    pieces = max(1, min(last - first, max(4 * threads, cells // _LOOK), cells // _TASK))
+    bounds = [first + (last - first) * i // pieces for i in range(pieces + 1)]
+    return [partial(kernel, a, b) for a, b in pairwise(bounds)]
+
+
+def absorb(tables: Sequence[Table], arithmetic: Arithmetic) -> tuple[Table, ...]:
+    """Add every table whose scope lies inside another's to that one; the sum stays the same, the tables get fewer."""
+    kept: list[Table] = []
+    for scope, values in sorted(tables, key=lambda t: -len(t.scope)):
+        home = next((i for i, t in enumerate(kept) if set(scope) <= set(t.scope)), None)
+        if home is None:
+            kept.append(Table(scope, values))
+            continue
+        into = kept[home]
+        order = sorted(range(len(scope)), key=lambda axis: into.scope.index(scope[axis]))
+        shape = [into.values.shape[i] if v in scope else 1 for i, v in enumerate(into.scope)]
+        kept[home] = Table(into.scope, arithmetic.add(into.values, values.transpose(order).reshape(shape)))
+    return tuple(kept)

@@ -1,0 +1,1 @@
+"""How an elimination is carried out: on which device (`backend`), and exactly or relaxed (`relaxation`)."""

@@ -1,0 +1,225 @@
+"""Where eliminations run: on the CPU, or shared between CPU and GPU."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
+from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.merge import Merged, merge_plans, mergeable
+from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables
+from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
+from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.runtime.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
+from dmcmc.inference.runtime.stop import NO_STOP, Stop
+
+_BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a bucket may be worth the GPU
+_STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
+# Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a wave's launches, of opening
+# a GPU and loading the kernels.
+_CELL, _UPDATE, _TRIP, _WAVE, _OPEN = 0.7e-9, 5e-8, 9e-4, 7e-5, 1.0
+_MATCHED = 2.5e-4  # seconds of a mini-bucket with moment matching: launches, and copies to the host and back
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What eliminations may use.
+
+    Attributes
+    ----------
+    device : {"auto", "cpu", "cuda"}
+        ``auto`` opens a GPU, if there is one, at the first elimination that is worth it.
+    threads : int
+    sharers : int
+        Processes that use the same GPU: each takes its part of the memory.
+    stop : Stop
+        When eliminations on the CPU, sampling and bounds are to end.
+    """
+
+    device: str = "cpu"
+    threads: int = 1
+    sharers: int = 1
+    stop: Stop = field(default=NO_STOP, compare=False)
+
+    @classmethod
+    def of(cls, wish: str, threads: int, sharers: int = 1) -> "Backend":
+        """Return the backend for ``auto``, ``cpu`` or ``cuda``; :class:`Unavailable` for ``cuda`` without a GPU."""
+        if wish == "cuda":
+            resolve_device(wish)
+        return cls(wish, threads, sharers)
+
+    def eliminate(
+        self,
+        tables: Sequence[Table] | FlatTables,
+        plan: Plan,
+        arithmetic: Arithmetic,
+        semiring: Semiring = MAX_PLUS,
+    ) -> Elimination:
+        """Carry out a plan where each bucket is cheap; the tables are the same, to the bit, for integers.
+
+        What does not fit the device is streamed through it in chunks; a device that runs out of memory all the same
+        (others use it too) leaves the work to the CPU.
+
+        Raises
+        ------
+        OutOfTime
+            If :attr:`stop` says so, on the CPU.
+        """
+        threshold = self._gpu_threshold(plan)
+        if threshold is None:
+            return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
+        from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+        from dmcmc.inference.elimination.cuda.stream import eliminate_streamed
+
+        flat = flat_tables(tables, arithmetic)
+        hybrid, limit = divide_work(plan, threshold), self._limit()
+        try:
+            if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
+                return eliminate_hybrid(flat, hybrid, arithmetic, self.threads, semiring)
+            return eliminate_streamed(flat, plan, arithmetic, self.threads, limit, _STREAM, semiring)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        shared_device().release()
+        try:  # with what is left of the device
+            limit = min(limit, shared_device().unused() // (2 * self.sharers))
+            return eliminate_streamed(flat, plan, arithmetic, self.threads, limit, _STREAM, semiring)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        return eliminate(flat, plan, arithmetic, self.threads, semiring, self.stop)
+
+    def eliminate_matched(
+        self,
+        tables: Sequence[Table] | FlatTables,
+        plan: Plan,
+        arithmetic: Arithmetic,
+        room: int | float | None = None,
+    ) -> Matched:
+        """Carry out a mini-bucket plan with moment matching; integers are the same, to the bit, wherever it runs.
+
+        As :func:`dmcmc.inference.minibuckets.matching.eliminate_matched`. What does not fit the device is left to the
+        CPU.
+        """
+        threshold = self._gpu_threshold(plan)
+        if threshold is not None:
+            from dmcmc.inference.minibuckets.cuda.matching import eliminate_matched_hybrid
+
+            flat = flat_tables(tables, arithmetic)
+            hybrid, limit = divide_work(plan, threshold), self._limit()
+            cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
+            worth = 2 * float(cells.sum(dtype=float)) * _CELL > _TRIP + _MATCHED * cells.size
+            try:
+                if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
+                    return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                shared_device().release()
+        return eliminate_matched(tables, plan, arithmetic, self.threads, room, self.stop)
+
+    def eliminate_all(
+        self, flat: FlatTables, plans: Sequence[Plan], arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
+    ) -> Iterator[list[Elimination]]:
+        """Carry out plans in their order; yields those that were done at once: a GPU takes as many as it holds.
+
+        Parameters
+        ----------
+        flat
+            Encoded tables: those of the first plan, then those of the second, ...
+        """
+        given = [plan.tables - plan.buckets for plan in plans]
+        if len(plans) > 1 and self.device != "cpu" and mergeable(plans):
+            merged = merge_plans(plans)
+            threshold = self._gpu_threshold(merged.plan)
+            if threshold is not None:
+                found = self._eliminate_batch(flat, plans, merged, threshold, arithmetic, semiring)
+                if found is not None:
+                    yield found
+                    return
+                half = len(plans) // 2
+                middle = sum(given[:half])
+                yield from self.eliminate_all(flat.part(0, middle), plans[:half], arithmetic, semiring)
+                yield from self.eliminate_all(flat.part(middle, flat.tables), plans[half:], arithmetic, semiring)
+                return
+        start = 0
+        for plan, tables in zip(plans, given, strict=True):
+            yield [self.eliminate(flat.part(start, start + tables), plan, arithmetic, semiring)]
+            start += tables
+
+    def _eliminate_batch(
+        self,
+        flat: FlatTables,
+        plans: Sequence[Plan],
+        merged: Merged,
+        threshold: int,
+        arithmetic: Arithmetic,
+        semiring: Semiring,
+    ) -> list[Elimination] | None:
+        """Carry out plans at once; None where they take more than half of the device's memory, or that is used up."""
+        from dmcmc.inference.elimination.cuda.batch import eliminate_batch
+
+        hybrid = divide_work(merged.plan, threshold)
+        if hybrid.device_entries * arithmetic.dtype.itemsize > self._limit() // 2:
+            return None
+        try:
+            return eliminate_batch(flat, plans, merged, hybrid, arithmetic, self.threads, semiring)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        shared_device().release()
+        return None
+
+    def samples_on_gpu(self, updates: int) -> bool:
+        """Return whether so many draws would take the CPU longer than the way to the GPU and back."""
+        if self.device == "cpu":
+            return False
+        seconds = updates * _UPDATE / self.threads
+        if self.device == "auto" and not opened():
+            return seconds > _OPEN and gpu_problem() is None
+        return seconds > _TRIP
+
+    def bounds_on_gpu(self, seconds: float) -> bool:
+        """Return whether bounds that take one core so many seconds are worth the way to the GPU and back."""
+        if self.device == "cpu":
+            return False
+        if self.device == "auto" and not opened():
+            return seconds > 2 * _OPEN * self.threads and gpu_problem() is None
+        return seconds > 10 * _TRIP
+
+    def takes_at_once(self, plans: Sequence[Plan]) -> bool:
+        """Return whether :meth:`eliminate_all` would carry out plans together, on the GPU."""
+        if len(plans) < 2 or self.device == "cpu" or not mergeable(plans):
+            return False
+        return self._gpu_threshold(merge_plans(plans).plan) is not None
+
+    def _limit(self) -> int:
+        """Return the bytes of device memory that this process may use."""
+        return shared_device().limit // self.sharers
+
+    def _gpu_threshold(self, plan: Plan) -> int | None:
+        """Return the joined cells from which buckets should go to the GPU; None if the CPU is done sooner alone."""
+        program = plan.program
+        alone = float(program.cells.sum(dtype=float)) * _CELL
+        if not self._worth_a_gpu(alone):
+            return None
+        threshold, shared = best_threshold(
+            program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
+            _BUCKETS, _CELL, _WAVE,
+        )  # fmt: skip
+        return int(threshold) if self._worth_a_gpu(alone - shared) else None
+
+    def _worth_a_gpu(self, seconds: float) -> bool:
+        """Return whether so many seconds of one core are worth the way to the GPU and back."""
+        if self.device == "cpu" or seconds <= _TRIP:
+            return False
+        if self.device == "auto" and not opened():
+            return seconds > _OPEN * self.threads and gpu_problem() is None
+        return True
+
+
+CPU = Backend()

@@ -1,0 +1,146 @@
+"""Exact or with mini-buckets: eliminate as well as the memory allows."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dmcmc.inference.elimination.eliminate import Elimination
+from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
+from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.minibuckets.content import eliminate_by_content
+from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets, plan_within
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.runtime.types import Ints
+
+Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
+
+REMEDY = "give the agents fewer interface variables or smaller domains, or raise budget.memory"
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """How much an elimination may give up.
+
+    Attributes
+    ----------
+    method
+        ``exact``; ``mini-bucket``; ``auto``: exact where the tables fit the memory, else mini-buckets.
+    z
+        The most variables a mini-bucket's message has; None takes the largest z that fits the memory.
+    partition
+        ``scope`` (first fit by size) or ``content`` (greedy by gain).
+    moment_matching
+        Whether mini-buckets of a variable are evened out before they are eliminated.
+    """
+
+    method: Literal["auto", "exact", "mini-bucket"] = "exact"
+    z: int | None = None
+    partition: Literal["scope", "content"] = "scope"
+    moment_matching: bool = True
+
+
+EXACT = Relaxation()
+
+
+@dataclass(frozen=True)
+class Relaxed:
+    """A finished elimination that may be relaxed.
+
+    Attributes
+    ----------
+    elimination : Elimination
+    z : int or None
+        The limit that it was run with; None if it is exact.
+    margin : float
+        What the sum of its remaining tables may be too low by, through rounding that :meth:`Arithmetic.outward` does
+        not know of; 0 for integers.
+    """
+
+    elimination: Elimination
+    z: int | None
+    margin: float
+
+
+def eliminate_within(
+    tables: Sequence[Table],
+    domains: Ints,
+    order: Sequence[int],
+    keep: Sequence[int],
+    arithmetic: Arithmetic,
+    relaxation: Relaxation = EXACT,
+    memory: int | None = None,
+    backend: Backend = CPU,
+    room: Room | None = None,
+    what: str = "",
+) -> Relaxed:
+    """Eliminate ``order`` from the sum of ``tables``, or bound the result from above.
+
+    Parameters
+    ----------
+    memory
+        Bytes of tables; None for no limit.
+    backend
+        Where it runs; content-based partitions run on its threads alone.
+    room
+        As in :func:`dmcmc.inference.minibuckets.matching.eliminate_matched`.
+    what
+        Names the elimination in errors.
+
+    Raises
+    ------
+    ResourceError
+        If the tables do not fit the memory, or z is less than a table needs; :class:`OutOfTime` as ``backend`` says.
+    """
+    scopes = [t.scope for t in tables]
+    entries = None if memory is None else memory // arithmetic.dtype.itemsize
+    plan = plan_elimination(scopes, domains, order, keep)
+    if relaxation.method == "exact" and memory is not None:
+        check_memory(plan, arithmetic, memory, what, REMEDY)
+    if relaxation.method != "mini-bucket" and (entries is None or plan.entries <= entries):
+        return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
+    z, relaxed = _plan(scopes, domains, order, keep, relaxation, plan, entries, what)
+    if relaxed is plan:
+        return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
+    half = None if entries is None else entries // 2
+    if callable(room):
+        room = room()
+    if memory is not None:
+        check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
+    if relaxation.partition == "content":
+        matching = relaxation.moment_matching
+        found = eliminate_by_content(
+            tables, domains, order, keep, z, arithmetic, matching, backend.threads, half, room, backend.stop
+        )
+        if half is None or found.elimination.plan.entries <= half:
+            return Relaxed(found.elimination, z, found.margin)
+        del found  # what was not merged took more than the scopes let expect
+    if relaxation.moment_matching:
+        found = backend.eliminate_matched(tables, relaxed, arithmetic, room)
+        return Relaxed(found.elimination, z, found.margin)
+    return Relaxed(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
+
+
+def _plan(
+    scopes: Sequence[Sequence[int]],
+    domains: Ints,
+    order: Sequence[int],
+    keep: Sequence[int],
+    relaxation: Relaxation,
+    exact: Plan,
+    entries: int | None,
+    what: str,
+) -> tuple[int, Plan]:
+    """Return z and the scope-based plan for it; the exact plan itself where nothing is split."""
+    if relaxation.z is not None:
+        check_z(relaxation.z, scopes, order, what)
+    least = least_z(scopes, order)
+    if entries is None or exact.entries <= entries:
+        enough = max(least, exact.width)
+        if relaxation.z is None or relaxation.z >= enough:
+            return enough, exact
+    shifts = relaxation.moment_matching
+    if relaxation.z is not None:
+        return relaxation.z, plan_mini_buckets(scopes, domains, order, keep, relaxation.z, shifts)
+    assert entries is not None
+    # content-based elimination ends with two copies of its tables
+    return plan_within(scopes, domains, order, keep, entries // (1 + (relaxation.partition == "content")), shifts)

@@ -1,0 +1,1 @@
+"""Mini-buckets: eliminations of bounded width, moment matching, content-based partitions."""

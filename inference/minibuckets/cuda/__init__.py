@@ -1,0 +1,1 @@
+"""Moment matching on an NVIDIA GPU."""

@@ -1,0 +1,259 @@
+# mypy: ignore-errors
+"""Kernels of moment matching: max-marginals of mini-buckets, and the shifts that even them out.
+
+A max-marginal is the maximum over the separator where elimination takes it over x: the picture is that of
+:mod:`dmcmc.inference.elimination.join_kernels`, and so are the odometer and the sums by level. The joined table is
+never written: one block of (x, l) is kept, and raised by every h.
+"""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from dmcmc.inference.elimination.join_kernels import add_row, join, split_bucket, sum_row
+from dmcmc.inference.elimination.semirings import MAXIMUM
+
+_MAXIMUM = MAXIMUM
+_GRID = 40  # float shifts are multiples of 2^-40 of what is live, so that up to 2^11 of them add up without rounding
+_MOST = 1 << 11
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def raise_block(arena, block, high, width, x_size, level, is_row, at, strides, offsets, dense, lowest, begin, end):
+    """Raise ``block`` (x_size, width) to the maximum over rows ``begin`` to ``end`` of the joined table.
+
+    The tables are as :func:`split_bucket` returns them.
+    """
+    k, count = high.size, at.size
+    number = block.dtype.type
+    half = lowest / 2
+    first = np.searchsorted(level, np.arange(k + 2))
+    rows = np.zeros((k + 1, x_size, width), dtype=block.dtype)
+    numbers = np.zeros((k + 1, x_size), dtype=block.dtype)
+    below = np.zeros(k + 1, dtype=np.int64)
+    for j in range(k + 1):
+        below[j] = below[j - 1] if j > 0 else 0
+        if is_row[first[j] : first[j + 1]].any() and j < k:
+            below[j] = j
+    last_rows = first[k] + np.flatnonzero(is_row[first[k] : first[k + 1]]) if k > 0 else np.empty(0, dtype=np.int64)
+    single = last_rows.size == 1 and dense[last_rows].all()
+    digit = np.zeros(k, dtype=np.int64)
+    here = at.copy()
+    rest = begin
+    for j in range(k - 1, -1, -1):
+        digit[j] = rest % high[j]
+        rest //= high[j]
+        for t in range(count):
+            here[t] += digit[j] * strides[t, 1 + j]
+    row = np.empty(width, dtype=block.dtype)
+    zero = number(0)
+    changed = 0
+    for _ in range(begin, end):
+        for j in range(changed, k + 1):
+            for x in range(x_size):
+                total = numbers[j - 1, x] if j > 0 else zero
+                source = rows[below[j - 1], x] if j > 0 else rows[0, x]
+                if j == 0:
+                    source[:] = 0
+                to = rows[j, x]
+                for t in range(first[j], first[j + 1]):
+                    if not is_row[t]:
+                        total = max(number(total + arena[here[t] + x * strides[t, 0]]), lowest)
+                    elif j < k or k == 0:
+                        add_row(to, source, arena, here[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
+                        source = to
+                numbers[j, x] = total
+        for x in range(x_size):
+            shared = numbers[k, x]
+            if shared < half:
+                continue
+            best = block[x]
+            base = rows[below[k], x]
+            if last_rows.size == 0:
+                for i in range(width):
+                    best[i] = max(best[i], number(base[i] + shared))
+            elif single:
+                place = here[last_rows[0]] + x * strides[last_rows[0], 0]
+                left = arena[place : place + width]
+                for i in range(width):
+                    best[i] = max(best[i], number(number(base[i] + shared) + left[i]))
+            else:
+                sum_row(row, base, shared, arena, x, last_rows, here, strides, offsets, dense, lowest)
+                for i in range(width):
+                    best[i] = max(best[i], row[i])
+        changed = k
+        for j in range(k - 1, -1, -1):
+            digit[j] += 1
+            step = 1
+            if digit[j] == high[j]:
+                step = 1 - high[j]
+                digit[j] = 0
+            for t in range(first[j + 1], count):
+                here[t] += step * strides[t, 1 + j]
+            if step == 1:
+                changed = j + 1
+                break
+
+
+@njit(cache=True, nogil=True)
+def max_marginal(program, arena, b, lowest):
+    """Return a mini-bucket's best sum for every value of its variable: (x_size,)."""
+    parts = split_bucket(program, b)
+    width, x_size = parts[1], parts[2]
+    block = np.full((x_size, width), lowest, dtype=arena.dtype)
+    raise_block(arena, block, *parts, lowest, 0, program.cells[b] // (x_size * width))
+    best = np.empty(x_size, dtype=arena.dtype)
+    for x in range(x_size):
+        best[x] = block[x].max()
+    return best
+
+
+@njit(cache=True, nogil=True)
+def spread(marginal, lowest):
+    """Return the square root of the range of a max-marginal's finite values."""
+    half = lowest / 2
+    low, high = np.inf, -np.inf
+    for m in marginal:
+        if m >= half and m > lowest:
+            low, high = min(low, float(m)), max(high, float(m))
+    return math.sqrt(high - low) if high > low else 0.0
+
+
+@njit(cache=True, nogil=True)
+def even_out(marginals, shifts, live, lowest):
+    """Write the shifts (m, x_size) that make m max-marginals agree; return each mini-bucket's largest |shift| (m,).
+
+    Mini-bucket k gets a share of the sum S(x) of all, in proportion to the root of how much its own max-marginal
+    varies. The shifts add up to zero for every x, exactly: the heaviest mini-bucket takes what rounding leaves, and
+    floats are put on a grid on which sums do not round (``live`` is what they are relative to). A value that one
+    mini-bucket forbids is forbidden in all: nothing finite can come of it.
+    """
+    m, x_size = marginals.shape
+    number = marginals.dtype.type
+    half = lowest / 2
+    grid = 0.0
+    if number(0.5) > 0:  # floats
+        grid = math.ldexp(1.0, math.frexp(max(live, 1e-290))[1] - _GRID)
+    weight = np.empty(m)
+    for k in range(m):
+        weight[k] = spread(marginals[k], lowest)
+    heaviest = np.argmax(weight)
+    weight /= max(weight.sum(), 1e-300)
+    largest = np.zeros(m, dtype=marginals.dtype)
+    for x in range(x_size):
+        hard = False
+        total = number(0)
+        for k in range(m):
+            hard |= marginals[k, x] <= lowest or marginals[k, x] < half
+            total += marginals[k, x]
+        if hard:
+            shifts[:, x] = lowest
+            continue
+        rest = number(0)
+        for k in range(m):
+            if k != heaviest:
+                if grid > 0:
+                    shift = number(np.rint((weight[k] * total - marginals[k, x]) / grid) * grid)
+                else:
+                    shift = number(number(np.rint(weight[k] * total)) - marginals[k, x])
+                shifts[k, x] = shift
+                rest += shift
+        shifts[heaviest, x] = -rest
+        for k in range(m):
+            largest[k] = max(largest[k], abs(shifts[k, x]))
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def bound_of(entries, lowest):
+    """Return the largest finite |entry|."""
+    half = lowest / 2
+    bound = entries.dtype.type(0)
+    for i in range(entries.size):
+        e = entries[i]
+        if e >= half and e > lowest:
+            bound = max(bound, abs(e))
+    return bound
+
+
+@njit(cache=True, nogil=True)
+def table(program, arena, t):
+    """Return the entries of a table as a view."""
+    size = 1
+    for s in range(program.scope_start[t], program.scope_start[t + 1]):
+        size *= program.domains[program.scope[s]]
+    return arena[program.at[t] : program.at[t] + size]
+
+
+@njit(cache=True, nogil=True)
+def measure_inputs(program, arena, bounds, state, lowest):
+    """Set the bounds of the given tables and what is live in all."""
+    for t in range(program.at.size - program.variable.size):
+        bounds[t] = bound_of(table(program, arena, t), lowest)
+        state[0] += bounds[t]
+    state[1] = state[0]
+
+
+@njit(cache=True, nogil=True)
+def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
+    """Write the shift tables of mini-buckets ``first`` to ``last``, or zeros if sums might leave ``limit``.
+
+    ``state`` is (live, the most that was live, shifts made, shifts left out).
+    """
+    shifts = np.zeros_like(marginals)
+    largest = even_out(marginals, shifts, float(state[0]), lowest)
+    after = state[0]
+    for k in range(last - first):
+        if after <= limit:
+            after += largest[k]
+    if after > limit or last - first > _MOST:
+        shifts[:] = 0
+        state[3] += last - first
+    else:
+        state[1] = max(state[1], after)
+        state[2] += last - first
+    for k in range(last - first):
+        table(program, arena, program.inputs[program.input_start[first + k + 1] - 1])[:] = shifts[k]
+
+
+@njit(cache=True, nogil=True)
+def settle(program, arena, bounds, state, first, last, lowest):
+    """Measure the messages of buckets ``first`` to ``last``, just eliminated, and :func:`account` for them."""
+    for b in range(first, last):
+        output = program.at.size - program.variable.size + b
+        bounds[output] = bound_of(table(program, arena, output), lowest)
+    account(program, bounds, state, first, last)
+
+
+@njit(cache=True, nogil=True)
+def account(program, bounds, state, first, last):
+    """Take the inputs of buckets ``first`` to ``last`` from what is live, and add their messages."""
+    for b in range(first, last):
+        for i in range(program.input_start[b], program.input_start[b + 1]):
+            state[0] -= bounds[program.inputs[i]]
+        state[0] += bounds[program.at.size - program.variable.size + b]
+    state[1] = max(state[1], state[0])
+
+
+@njit(cache=True, nogil=True)
+def run_matched(program, arena, bounds, state, first, last, limit, lowest):
+    """Run buckets ``first`` to ``last`` (whole variables), each variable's mini-buckets matched before."""
+    b = first
+    while b < last:
+        end = b + 1
+        while end < last and program.variable[end] == program.variable[b]:
+            end += 1
+        if end - b > 1:
+            marginals = np.empty((end - b, program.domains[program.variable[b]]), dtype=arena.dtype)
+            for k in range(end - b):
+                marginals[k] = max_marginal(program, arena, b + k, lowest)
+            set_shifts(program, arena, state, b, end, marginals, limit, lowest)
+        for i in range(b, end):
+            parts = split_bucket(program, i)
+            width = parts[1]
+            rows = program.cells[i] // (parts[2] * width)
+            out = table(program, arena, program.at.size - program.variable.size + i).reshape(rows, width)
+            join(arena, out, *parts, lowest, _MAXIMUM, 0, rows)
+        settle(program, arena, bounds, state, b, end, lowest)
+        b = end

@@ -1,0 +1,113 @@
+"""The numbers that elimination works in: chosen from the data, exact for integers, −∞ never wraps.
+
+The narrowest of int32, int64 and float64 is taken that holds every sum of entries. In integers −∞ is a sentinel; four
+of them can be added before a clamp, and a sum with a sentinel in it stays below half of it, because the finite entries
+of the whole problem together are smaller than that half. So no sum wraps and no −∞ turns into a number.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dmcmc.inference.model.flat import FlatTables, flatten, magnitudes
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.types import Array
+
+ADDENDS = 4  # sentinels that may be added before the sum is clamped
+
+
+class Table(NamedTuple):
+    """Encoded utilities over a scope: ``values`` has one axis a variable of ``scope``, in that order."""
+
+    scope: tuple[int, ...]
+    values: Array
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """A number type and its −∞.
+
+    Attributes
+    ----------
+    dtype : numpy dtype
+        int32, int64 or float64.
+    lowest : int or float
+        Stands for −∞; every sum is clamped to it from below.
+    total : int or float
+        No sum of finite entries, one a factor, is larger in absolute value.
+    """
+
+    dtype: np.dtype[Any]
+    lowest: int | float
+    total: int | float
+
+    @property
+    def exact(self) -> bool:
+        """Whether sums are free of rounding."""
+        return self.dtype.kind == "i"
+
+    @property
+    def threshold(self) -> int | float:
+        """Sums below this are −∞."""
+        return self.lowest // 2 if self.exact else -np.inf
+
+    def encode(self, factor: Factor) -> Table:
+        """Return a factor's table in these numbers."""
+        values = factor.table.astype(self.dtype)
+        values[forbidden(factor.table)] = self.lowest
+        return Table(factor.scope, values)
+
+    def encode_flat(self, flat: FlatTables) -> FlatTables:
+        """Return tables in these numbers."""
+        hard = flat.data == forbidden_value(flat.data.dtype)
+        data = flat.data.astype(self.dtype)
+        data[hard] = self.lowest
+        return flat._replace(data=data)
+
+    def is_lowest(self, value: int | float) -> bool:
+        """Return whether a sum stands for −∞."""
+        return bool(value < self.threshold or value == self.lowest)
+
+    def add(self, left: Array, right: Array) -> Array:
+        """Return the clamped, broadcast sum of two encoded arrays."""
+        total: Array = np.maximum(left + right, self.dtype.type(self.lowest))
+        return total
+
+    def outward(self, value: int | float, addends: int) -> int | float:
+        """Return an upper bound on the exact sum whose floating-point value is ``value``.
+
+        Exact numbers are returned as they are. A float sum of ``addends`` terms is off by at most
+        (addends − 1)·2⁻⁵³·Σ|term|; four times that is added.
+        """
+        if self.exact or not np.isfinite(value):
+            return value
+        return float(np.nextafter(value + 4 * max(1, addends) * 2.0**-53 * float(self.total), np.inf))
+
+
+def choose_arithmetic(factors: Iterable[Factor]) -> Arithmetic:
+    """Return the narrowest exact arithmetic in which all sums over these factors fit."""
+    factors = list(factors)
+    return arithmetic_of(flatten([f.scope for f in factors], [f.table for f in factors]))
+
+
+def arithmetic_of(flat: FlatTables) -> Arithmetic:
+    """Return the narrowest exact arithmetic in which all sums over these tables fit.
+
+    Raises
+    ------
+    ProblemError
+        If they do not even fit a float64.
+    """
+    total = sum(magnitudes(flat))
+    if isinstance(total, float) and not np.isfinite(total):
+        raise ProblemError("the utilities add up to more than a float64 holds; scale them down")
+    if flat.data.dtype.kind == "i":
+        for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
+            lowest = int(np.iinfo(dtype).min) // ADDENDS
+            if total < -(lowest // 2):
+                return Arithmetic(dtype, lowest, total)
+    return Arithmetic(np.dtype(np.float64), -np.inf, total)

@@ -1,0 +1,158 @@
+"""Make a problem of dense tables only: what elimination and samplers work on.
+
+A factor that is not dense is expanded where that is cheap. Elsewhere its automaton is written out as a chain of tables
+over (state before, variable, state afterwards) with a hidden variable for each state in between, owned by an agent of
+the scope. For every assignment of the problem's own variables exactly one assignment of the hidden ones is allowed, and
+it has the same utility. Hidden variables come last, so the first values of an assignment are those of the problem.
+"""
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.sparse import SparseFactor, count
+from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.types import Array
+
+_EASY = 2**20  # entries that a table is always expanded to
+_SHARE = 64  # of the memory that expanding a factor may take while a chain is possible
+_MOST_AXES = 32  # of an expanded table
+
+
+@dataclass(frozen=True)
+class DenseProblem:
+    """A problem of dense tables that stands for another.
+
+    Attributes
+    ----------
+    problem : Problem
+        The first ``own`` variables are those of the original problem.
+    own : int
+        Number of variables of the original problem.
+    """
+
+    problem: Problem
+    own: int
+
+    def restrict(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the values of the original problem's variables."""
+        return values[: self.own]
+
+
+def densify(problem: Problem, memory: int) -> DenseProblem:
+    """Return a problem of dense tables with the same utilities.
+
+    Parameters
+    ----------
+    problem
+        Any; returned as it is where all its factors are dense.
+    memory
+        Bytes that one expanded table may take.
+
+    Raises
+    ------
+    ResourceError
+        If a factor fits neither as a table nor as a chain.
+    """
+    if all(type(factor) is Factor for factor in problem.factors):
+        return DenseProblem(problem, problem.n_variables)
+    chains = _Chains(problem)
+    for factor in problem.factors:
+        if type(factor) is Factor:
+            chains.factors.append(factor)
+            continue
+        cells = prod(factor.shape)
+        easy = cells <= max(_EASY, memory // (8 * _SHARE)) and len(factor.shape) <= _MOST_AXES
+        if easy and 8 * cells <= memory:
+            chains.factors.append(Factor(factor.scope, factor.table, factor.name))
+        else:
+            chains.add(factor, memory)
+    return DenseProblem(chains.finished(), problem.n_variables)
+
+
+class _Chains:
+    """Collects factors and hidden variables."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.factors: list[Factor] = []
+        self.sizes: list[int] = []
+        self.names: list[str] = []
+        self.owners: list[int] = []
+
+    def add(self, factor: Factor, memory: int) -> None:
+        """Add the chain of a factor."""
+        chain = factor if isinstance(factor, AutomatonFactor) else automaton_of(_sparse(factor))
+        states = [*chain.states, 1]
+        what = f"factor {factor.name or list(factor.scope)}"
+        for before, size, after in zip(chain.states, chain.shape, states[1:], strict=True):
+            if 8 * before * size * after > memory:
+                raise ResourceError(
+                    f"{what}: fits the memory neither as a table of {count(prod(factor.shape))} entries nor as a chain"
+                    f" of tables, one of {count(before * size * after)}; raise budget.memory"
+                )
+        hidden = self._hidden(factor, chain)
+        for i, (v, layer) in enumerate(zip(chain.scope, chain.layers, strict=True)):
+            table, scope = _link(layer.following, layer.utility, states[i + 1]), [v]
+            if i + 1 < len(chain.layers):
+                scope = [v, hidden[i]]
+            else:
+                table = table[..., 0]
+            if i:
+                scope = [hidden[i - 1], *scope]
+            else:
+                table = table[0]
+            table = np.ascontiguousarray(table)
+            table.flags.writeable = False
+            self.factors.append(Factor(tuple(scope), table, factor.name))
+
+    def _hidden(self, factor: Factor, chain: AutomatonFactor) -> list[int]:
+        """Make the variables between the layers; each belongs to the agent of the variable before it."""
+        first = self.problem.n_variables + len(self.sizes)
+        name = factor.name or "factor"
+        for i, size in enumerate(chain.states[1:]):
+            self.sizes.append(size)
+            self.names.append(f"{name}.state{len(self.sizes)}")
+            self.owners.append(int(self.problem.owner[chain.scope[i]]))
+        return list(range(first, first + len(chain.layers) - 1))
+
+    def finished(self) -> Problem:
+        """Return the problem with its hidden variables."""
+        p = self.problem
+        taken = set(p.variables)
+        for i, name in enumerate(self.names):
+            while name in taken:
+                name += "'"
+            self.names[i] = name
+            taken.add(name)
+        return Problem(
+            variables=(*p.variables, *self.names),
+            domains=np.append(p.domains, np.array(self.sizes, dtype=np.int64)),
+            agents=p.agents,
+            owner=np.append(p.owner, np.array(self.owners, dtype=np.int64)),
+            factors=tuple(self.factors),
+            labels=(*p.labels, *(None for _ in self.sizes)),
+            sense=p.sense,
+            name=p.name,
+        )
+
+
+def _sparse(factor: Factor) -> SparseFactor:
+    if not isinstance(factor, SparseFactor):
+        raise TypeError(f"a factor of type {type(factor).__name__}")
+    return factor
+
+
+def _link(following: NDArray[np.int32], utility: Array, after: int) -> Array:
+    """Return the table over (state before, value, state afterwards) of a layer."""
+    lowest = forbidden_value(utility.dtype)
+    table = np.full((*utility.shape, after), lowest, dtype=utility.dtype)
+    free = ~forbidden(utility)
+    states, values = np.nonzero(free)
+    table[states, values, following[free]] = utility[free]
+    return table

@@ -1,0 +1,90 @@
+"""Tables as flat arrays: what compiled code reads instead of Python objects."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.runtime.types import Array
+
+
+class FlatTables(NamedTuple):
+    """Tables one after another.
+
+    Attributes
+    ----------
+    scope_start : (tables + 1,) int64
+        The scope of table t is ``scope[scope_start[t]:scope_start[t + 1]]``.
+    scope : (variables,) int64
+    at : (tables + 1,) int64
+        The entries of table t are ``data[at[t]:at[t + 1]]``, in C order over its scope.
+    data : (entries,) numbers
+    """
+
+    scope_start: NDArray[np.int64]
+    scope: NDArray[np.int64]
+    at: NDArray[np.int64]
+    data: Array
+
+    @property
+    def tables(self) -> int:
+        """Number of tables."""
+        return self.at.size - 1
+
+    def scopes(self) -> list[tuple[int, ...]]:
+        """Return the scopes as tuples."""
+        flat, start = self.scope.tolist(), self.scope_start.tolist()
+        return [tuple(flat[a:b]) for a, b in pairwise(start)]
+
+    def part(self, first: int, last: int) -> "FlatTables":
+        """Return tables ``first`` to ``last`` - 1; the entries are a view."""
+        scopes, at = self.scope_start[first : last + 1], self.at[first : last + 1]
+        return FlatTables(scopes - scopes[0], self.scope[scopes[0] : scopes[-1]], at - at[0], self.data[at[0] : at[-1]])
+
+
+def flatten(scopes: Sequence[Sequence[int]], tables: Sequence[Array], dtype: np.dtype[Any] | None = None) -> FlatTables:
+    """Lay tables out one after another.
+
+    Parameters
+    ----------
+    scopes
+        One a table.
+    tables
+        As :func:`dmcmc.inference.model.tables.normalise` leaves them, or all of ``dtype``.
+    dtype
+        Of the data; None takes the narrowest of int32, int64 and float64 that every table fits, with its −∞.
+    """
+    if dtype is None:
+        kinds = {table.dtype for table in tables}
+        dtype = max(kinds, key=lambda d: (d.kind == "f", d.itemsize)) if kinds else np.dtype(np.int32)
+        tables = [table if table.dtype == dtype else _recast(table, dtype) for table in tables]
+    parts = [table.reshape(-1) for table in tables]
+    return FlatTables(
+        scope_start=np.cumsum([0, *(len(s) for s in scopes)]),
+        scope=np.array([v for s in scopes for v in s], dtype=np.int64),
+        at=np.cumsum([0, *(p.size for p in parts)]),
+        data=np.concatenate(parts) if parts else np.zeros(0, dtype=dtype),
+    )
+
+
+def _recast(table: Array, dtype: np.dtype[Any]) -> Array:
+    """Return a table in a wider dtype, −∞ as that dtype has it."""
+    wide = table.astype(dtype)
+    wide[table == forbidden_value(table.dtype)] = forbidden_value(dtype)
+    return wide
+
+
+def magnitudes(flat: FlatTables) -> list[int | float]:
+    """Return each table's largest finite |entry|; Python integers for integers, so that sums never wrap."""
+    if not flat.tables:
+        return []
+    data = flat.data
+    hard = data == forbidden_value(data.dtype)
+    finite = np.where(hard, 0, data) if hard.any() else data
+    starts = flat.at[:-1]
+    high = np.maximum.reduceat(finite, starts).tolist()
+    low = np.minimum.reduceat(finite, starts).tolist()
+    return [max(abs(a), abs(b)) for a, b in zip(high, low, strict=True)]

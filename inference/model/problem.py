@@ -1,0 +1,271 @@
+"""A DCOP ⟨X, D, F, A, α⟩: variables, finite domains, factors, agents and owners (DMCMC paper §2).
+
+Always a maximisation inside: a cost problem is negated when it is built and reported in its own sense.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
+from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.types import Array
+
+Label = str | int | float
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A utility table over a scope.
+
+    Subclasses know their utilities in another way (:mod:`dmcmc.inference.model.sparse`,
+    :mod:`dmcmc.inference.model.automaton`) and make ``table`` only when it is asked for;
+    :func:`dmcmc.inference.model.densify.densify` says which should.
+
+    Attributes
+    ----------
+    scope : tuple of int
+        Variable indices, no repeats. Empty for a constant.
+    table : ndarray, shape (domain size of scope[0], domain size of scope[1], ...)
+        Utilities as :func:`dmcmc.inference.model.tables.normalise` leaves them (already negated in a cost problem).
+    name : str
+        Used in messages only.
+    """
+
+    scope: tuple[int, ...]
+    table: Array
+    name: str = ""
+
+    @classmethod
+    def of(cls, scope: Sequence[int], values: ArrayLike, sense: str = "max", name: str = "") -> "Factor":
+        """Build a factor from utilities, or from costs with ``sense="min"``."""
+        return cls(tuple(int(v) for v in scope), normalise(values, sense, f"factor {name or list(scope)}"), name)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Domain sizes of the scope."""
+        return self.table.shape
+
+    def renamed(self, scope: Sequence[int], name: str) -> "Factor":
+        """Return the same utilities over another scope."""
+        return Factor(tuple(scope), self.table, name)
+
+    def entry(self, values: Sequence[int]) -> int | float | None:
+        """Return the utility of one value a variable of the scope; None where it is forbidden."""
+        entry = self.table[tuple(values)]
+        utility: int | float | None = None if entry == forbidden_value(self.table.dtype) else entry.item()
+        return utility
+
+    def forbidden_entries(self) -> int:
+        """Return how many entries are −∞."""
+        return int(forbidden(self.table).sum())
+
+
+class Evaluation(NamedTuple):
+    """What an assignment is worth.
+
+    ``objective`` is in the problem's own sense and sums the entries that are not forbidden (exact Python integers
+    where the tables are integers); ``violation`` counts the forbidden entries that the assignment hits.
+    """
+
+    objective: int | float
+    violation: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A validated, immutable DCOP.
+
+    Attributes
+    ----------
+    variables : tuple of str
+        Distinct names, one a variable.
+    domains : ndarray of int64, shape (n,)
+        Domain sizes, each at least 1.
+    agents : tuple of str
+        Distinct names, one an agent. An agent may own no variable.
+    owner : ndarray of int64, shape (n,)
+        Index of the agent that owns each variable.
+    factors : tuple of Factor
+        Any arity, several on one scope allowed.
+    labels : tuple of (tuple or None)
+        Value labels of each variable, or None where the values are 0, 1, ...; empty for none at all.
+    sense : {"max", "min"}
+        How the problem is reported.
+    name : str
+        For the reader.
+
+    Raises
+    ------
+    ProblemError
+        When the parts do not fit together; names the variable or factor.
+    """
+
+    variables: tuple[str, ...]
+    domains: NDArray[np.int64]
+    agents: tuple[str, ...]
+    owner: NDArray[np.int64]
+    factors: tuple[Factor, ...]
+    labels: tuple[tuple[Label, ...] | None, ...] = ()
+    sense: str = "max"
+    name: str = ""
+    _index: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        domains, owner = _whole(self.domains, "domains"), _whole(self.owner, "owner")
+        object.__setattr__(self, "domains", domains)
+        object.__setattr__(self, "owner", owner)
+        object.__setattr__(self, "labels", tuple(self.labels) or (None,) * len(self.variables))
+        self._index.update({name: i for i, name in enumerate(self.variables)})
+        self._check_variables()
+        for position, factor in enumerate(self.factors):
+            self._check_factor(position, factor)
+
+    def _check_variables(self) -> None:
+        n = len(self.variables)
+        if self.sense not in ("max", "min"):
+            raise ProblemError(f"sense must be 'max' or 'min', not {self.sense!r}")
+        if len(self._index) != n:
+            repeated = next(v for i, v in enumerate(self.variables) if self._index[v] != i)
+            raise ProblemError(f"variable {repeated!r} is named twice")
+        if len(set(self.agents)) != len(self.agents):
+            raise ProblemError("two agents have the same name")
+        for what, have in (
+            ("domain sizes", len(self.domains)),
+            ("owners", len(self.owner)),
+            ("label lists", len(self.labels)),
+        ):
+            if have != n:
+                raise ProblemError(f"{n} variables but {have} {what}; each variable needs exactly one")
+        for i in np.flatnonzero(self.domains < 1)[:1]:
+            raise ProblemError(
+                f"variable {self.variables[i]!r} has domain size {self.domains[i]}; at least 1 is needed"
+            )
+        for i in np.flatnonzero((self.owner < 0) | (self.owner >= len(self.agents)))[:1]:
+            raise ProblemError(
+                f"variable {self.variables[i]!r} has no owner: agent {self.owner[i]} does not exist"
+                f" (agents are 0..{len(self.agents) - 1})"
+            )
+        for i, labels in enumerate(self.labels):
+            if labels is None:
+                continue
+            if len(labels) != self.domains[i]:
+                raise ProblemError(
+                    f"variable {self.variables[i]!r} has {self.domains[i]} values but {len(labels)} labels"
+                )
+            if len(set(labels)) != len(labels):
+                raise ProblemError(f"variable {self.variables[i]!r} has a label twice")
+
+    def _check_factor(self, position: int, factor: Factor) -> None:
+        what = f"factor {factor.name or position}"
+        for v in factor.scope:
+            if not 0 <= v < len(self.variables):
+                raise ProblemError(f"{what}: variable {v} does not exist (0..{len(self.variables) - 1})")
+        if len(set(factor.scope)) != len(factor.scope):
+            twice = next(v for i, v in enumerate(factor.scope) if v in factor.scope[:i])
+            raise ProblemError(f"{what}: variable {self.variables[twice]!r} stands twice in its scope")
+        for axis, (v, size) in enumerate(zip(factor.scope, factor.shape, strict=False)):
+            if size != self.domains[v]:
+                raise ProblemError(
+                    f"{what}: axis {axis} has {size} entries but variable"
+                    f" {self.variables[v]!r} has {self.domains[v]} values"
+                )
+        if len(factor.shape) != len(factor.scope):
+            raise ProblemError(f"{what}: a scope of {len(factor.scope)} variables but a {len(factor.shape)}-d table")
+
+    @property
+    def n_variables(self) -> int:
+        """Number of variables."""
+        return len(self.variables)
+
+    @property
+    def n_agents(self) -> int:
+        """Number of agents."""
+        return len(self.agents)
+
+    @cached_property
+    def flat(self) -> FlatTables:
+        """All tables in one array, in the order of the factors."""
+        return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
+
+    def to_own_sense(self, utility: int | float) -> int | float:
+        """Return a utility as the problem reports it: itself, or the cost it stands for."""
+        return utility if self.sense == "max" else 0 - utility  # never -0.0
+
+    def evaluate(self, assignment: Sequence[int] | NDArray[np.int64] | Mapping[str, Label]) -> Evaluation:
+        """Evaluate a complete assignment on the original factors.
+
+        Parameters
+        ----------
+        assignment
+            Value indices, one a variable, or a mapping from variable name to value label.
+
+        Raises
+        ------
+        ProblemError
+            If a variable has no value, or one outside its domain.
+
+        Examples
+        --------
+        >>> p = Problem(("a", "b"), [2, 2], ("me",), [0, 0], (Factor.of((0, 1), [[1, 2], [3, float("-inf")]]),))
+        >>> p.evaluate([1, 0])
+        Evaluation(objective=3, violation=0)
+        >>> p.evaluate({"a": 1, "b": 1})
+        Evaluation(objective=0, violation=1)
+        """
+        values = self.values_of(assignment) if isinstance(assignment, Mapping) else np.asarray(assignment)
+        if values.shape != self.domains.shape:
+            raise ProblemError(f"{values.size} values for {self.n_variables} variables")
+        for i in np.flatnonzero((values < 0) | (values >= self.domains))[:1]:
+            raise ProblemError(f"variable {self.variables[i]!r}: value {values[i]} is not in 0..{self.domains[i] - 1}")
+        total: int | float = 0
+        violation = 0
+        chosen = values.tolist()
+        for factor in self.factors:
+            entry = factor.entry([chosen[v] for v in factor.scope])
+            if entry is None:
+                violation += 1
+            else:
+                total += entry
+        return Evaluation(self.to_own_sense(total), violation)
+
+    def label(self, variable: int, value: int) -> Label:
+        """Return the label of a value index."""
+        labels = self.labels[variable]
+        return int(value) if labels is None else labels[value]
+
+    def assignment(self, values: Sequence[int] | NDArray[np.int64]) -> dict[str, Label]:
+        """Return value indices as a mapping from variable name to label."""
+        return {name: self.label(i, int(values[i])) for i, name in enumerate(self.variables)}
+
+    def values_of(self, assignment: Mapping[str, Label]) -> NDArray[np.int64]:
+        """Return a mapping from variable name to label as value indices; the inverse of :meth:`assignment`."""
+        values = np.zeros(self.n_variables, dtype=np.int64)
+        for i, name in enumerate(self.variables):
+            if name not in assignment:
+                raise ProblemError(f"variable {name!r} has no value")
+            labels = self.labels[i]
+            known: Sequence[Label] = range(int(self.domains[i])) if labels is None else labels
+            if assignment[name] not in known:
+                raise ProblemError(f"variable {name!r}: {assignment[name]!r} is not one of its values")
+            values[i] = known.index(assignment[name])
+        return values
+
+    def forbidden_entries(self) -> int:
+        """Return how many table entries are −∞."""
+        return sum(f.forbidden_entries() for f in self.factors)
+
+
+def _whole(given: ArrayLike, what: str) -> NDArray[np.int64]:
+    """Return a read-only int64 vector, or say why it cannot be one."""
+    array = np.asarray(given)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ProblemError(f"{what}: a vector of integers is needed, not {array.dtype} of shape {array.shape}")
+    array = array.astype(np.int64)
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,1 @@
+"""Elimination orders: greedy rules, depth-first trees, search, windows reordered optimally."""

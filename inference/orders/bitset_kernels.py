@@ -1,0 +1,106 @@
+# mypy: ignore-errors
+"""Graphs as rows of bits: vertex v's neighbours are the bits set in ``graph[v]``, 64 to a word.
+
+Set operations on whole neighbourhoods are a few machine words each, which is what makes thousands of elimination
+orders affordable.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import config, njit, types
+from numba.extending import intrinsic
+
+ONE = np.uint64(1)
+
+
+@intrinsic
+def popcount(context, word):
+    """Return the number of bits set in a uint64."""
+    return types.int64(types.uint64), lambda context, builder, signature, args: builder.ctpop(args[0])
+
+
+@intrinsic
+def lowest(context, word):
+    """Return the index of the lowest bit set in a uint64 that is not zero."""
+    zero_is_defined = ir.Constant(ir.IntType(1), 0)
+    return types.int64(types.uint64), lambda context, builder, signature, args: builder.cttz(args[0], zero_is_defined)
+
+
+if config.DISABLE_JIT:  # what interprets kernels: the GPU's simulator
+
+    def popcount(word):
+        """Return the number of bits set in a uint64."""
+        return int(word).bit_count()
+
+    def lowest(word):
+        """Return the index of the lowest bit set in a uint64 that is not zero."""
+        return (int(word) & -int(word)).bit_length() - 1
+
+
+@njit(cache=True, nogil=True)
+def bit(v):
+    """Return the word with the bit of v; it belongs to word ``v >> 6``."""
+    return ONE << np.uint64(v & 63)
+
+
+@njit(cache=True, nogil=True)
+def has(row, v):
+    """Return whether v is in a row."""
+    return (row[v >> 6] >> np.uint64(v & 63)) & ONE != 0
+
+
+@njit(cache=True, nogil=True)
+def members(row, out):
+    """Write the members of a row to ``out``, ascending; return how many."""
+    count = 0
+    for k in range(row.size):
+        word = row[k]
+        while word:
+            out[count] = k * 64 + lowest(word)
+            count += 1
+            word &= word - ONE
+    return count
+
+
+@njit(cache=True, nogil=True)
+def graph_of_scopes(flat, offsets, n, eliminate):
+    """Return the (n, words) graph of variables that share a scope; those from ``eliminate`` on are a clique.
+
+    The clique is of the kept variables: edges among them change no bucket, and rules should not count them as fill.
+    """
+    words = (n + 63) // 64
+    graph = np.zeros((n, words), dtype=np.uint64)
+    row = np.zeros(words, dtype=np.uint64)
+    for s in range(offsets.size):
+        start = eliminate if s == 0 else offsets[s - 1]
+        stop = n if s == 0 else offsets[s]
+        for i in range(start, stop):
+            v = i if s == 0 else flat[i]
+            row[v >> 6] |= bit(v)
+        for i in range(start, stop):
+            v = i if s == 0 else flat[i]
+            for k in range(words):
+                graph[v, k] |= row[k]
+        for i in range(start, stop):
+            row[(i if s == 0 else flat[i]) >> 6] = 0
+    for v in range(n):
+        graph[v, v >> 6] &= ~bit(v)
+    return graph
+
+
+@njit(cache=True, nogil=True)
+def subgraph(graph, chosen):
+    """Return the graph among the chosen vertices, numbered by their place in ``chosen``."""
+    place = np.full(graph.shape[0], -1, dtype=np.int64)
+    for i in range(chosen.size):
+        place[chosen[i]] = i
+    part = np.zeros((chosen.size, (chosen.size + 63) // 64), dtype=np.uint64)
+    for i in range(chosen.size):
+        for k in range(graph.shape[1]):
+            word = graph[chosen[i], k]
+            while word:
+                j = place[k * 64 + lowest(word)]
+                word &= word - ONE
+                if j >= 0:
+                    part[i, j >> 6] |= bit(j)
+    return part

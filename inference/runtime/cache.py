@@ -1,0 +1,95 @@
+"""Where compiled kernels are kept between runs: one folder a node and a state of the kernels' sources.
+
+Numba's own cache notices a change in the file of a kernel, but not one in a function that the kernel calls from
+another file, and its index races on shared file systems. A folder named after both settles both.
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import sys
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+_KEEP = 4  # older folders of this node are deleted
+_PACKAGES = ("inference", "samplers", "formats", "dmcmc/formats")  # where kernels live, installed and in the sources
+
+
+def cache_root() -> Path:
+    """Return the folder for this user's cached files."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "dmcmc"
+
+
+def kernel_cache() -> Path:
+    """Return the folder for the kernels as they are now."""
+    return cache_root() / f"kernels-{platform.node() or 'node'}-{_sources()[0]}"
+
+
+def warm_marker(what: str) -> Path | None:
+    """Return the file that says, if it exists, that the kernels for something have been compiled; None for no place.
+
+    It stands beside the kernels and is named after all that makes Numba compile them again.
+    """
+    folder = os.environ.get("NUMBA_CACHE_DIR")
+    if folder is None:
+        return None
+    from numba import __version__
+
+    text = f"{what} {_sources()} {Path(__file__).resolve()} {sys.version} {__version__} {platform.node()}"
+    return Path(folder) / f"warm-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@lru_cache
+def _sources() -> tuple[str, int]:
+    """Return a digest of the kernels' sources, and when the last one was written (nanoseconds)."""
+    digest, changed = hashlib.sha256(), 0
+    package = Path(__file__).resolve().parents[1]
+    for name in _PACKAGES:
+        for source in sorted((package.parent / name).rglob("*.py")):
+            text = source.read_bytes()
+            if b"njit" in text or b"cuda.jit" in text:
+                digest.update(source.name.encode() + text)
+                changed = max(changed, source.stat().st_mtime_ns)
+    return digest.hexdigest()[:16], changed
+
+
+def cuda_options(registers: int | None = None) -> dict[str, Any]:
+    """Return the options of a kernel for the GPU: it is kept beside the CPU's. Numba's simulator takes none.
+
+    Parameters
+    ----------
+    registers
+        Of a thread at most; None leaves that to the compiler.
+    """
+    from numba import config
+
+    if config.ENABLE_CUDASIM:
+        return {}
+    return {"cache": True} if registers is None else {"cache": True, "max_registers": registers}
+
+
+def use_kernel_cache() -> None:
+    """Point Numba at :func:`kernel_cache` unless ``NUMBA_CACHE_DIR`` is set. Call before any kernel exists."""
+    if "NUMBA_CACHE_DIR" in os.environ:
+        return
+    folder = kernel_cache()
+    try:
+        if not folder.is_dir():
+            folder.mkdir(parents=True, exist_ok=True)
+            _prune(folder)
+    except OSError:
+        return  # no home to write to: Numba looks for a place itself
+    os.environ["NUMBA_CACHE_DIR"] = str(folder)
+    if "numba" in sys.modules:
+        sys.modules["numba"].config.CACHE_DIR = str(folder)
+
+
+def _prune(newest: Path) -> None:
+    """Delete all but the newest folders of this node."""
+    prefix = newest.name.rsplit("-", 1)[0]
+    folders = sorted(newest.parent.glob(f"{prefix}-*"), key=lambda p: p.stat().st_mtime, reverse=True)
+    for old in folders[_KEEP:]:
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,206 @@
+"""The GPU: whether there is one, its memory, its streams. All allocation on the device happens here."""
+
+import weakref
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.runtime.types import Array
+
+
+@lru_cache
+def gpu_problem() -> str | None:
+    """Return why no GPU can be used, or None if one can. Starts the driver; under Numba's simulator there is one."""
+    try:
+        from numba import cuda
+    except ImportError as error:
+        return f"numba's CUDA support does not load ({error})"
+    try:
+        if cuda.is_available():
+            cuda.current_context()
+            return None
+    except Exception as error:  # whatever a broken driver raises
+        return f"the CUDA driver does not start ({type(error).__name__}: {' '.join(str(error).split())[:100]})"
+    return "no CUDA device is visible"
+
+
+def describe_gpu() -> str:
+    """Return the name and memory of the GPU, or why there is none."""
+    problem = gpu_problem()
+    if problem is not None:
+        return f"none: {problem}"
+    from numba import cuda
+
+    gpu = cuda.get_current_device()
+    name = gpu.name.decode() if isinstance(gpu.name, bytes) else str(gpu.name)
+    return f"{name}, {cuda.current_context().get_memory_info().total / 2**30:.0f} GiB"
+
+
+def resolve_device(wish: str) -> str:
+    """Return ``cpu`` or ``cuda`` for ``auto``, ``cpu`` or ``cuda``.
+
+    Raises
+    ------
+    Unavailable
+        For ``cuda`` where there is none.
+    """
+    if wish == "cpu":
+        return "cpu"
+    problem = gpu_problem()
+    if wish == "cuda" and problem is not None:
+        raise Unavailable(f"device: cuda: {problem}; use device: cpu or auto")
+    return "cuda" if problem is None else "cpu"
+
+
+def gpu_limits(registers: int) -> tuple[int, int, int]:
+    """Return what blocks share: bytes of shared memory a block, multiprocessors, threads that registers allow on one.
+
+    Parameters
+    ----------
+    registers
+        Of a thread.
+    """
+    from numba import config, cuda
+
+    if config.ENABLE_CUDASIM:
+        return 48 << 10, 1, 256
+    gpu = cuda.get_current_device()
+    threads = min(gpu.MAX_THREADS_PER_MULTIPROCESSOR, gpu.MAX_REGISTERS_PER_MULTIPROCESSOR // registers)
+    return gpu.MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, gpu.MULTIPROCESSOR_COUNT, threads
+
+
+def is_out_of_memory(error: Exception) -> bool:
+    """Return whether an error says that the device's memory is used up."""
+    text = f"{type(error).__name__} {error}".upper()
+    return "OUT_OF_MEMORY" in text or "OUT OF MEMORY" in text
+
+
+class Device:
+    """Buffers on the current GPU, kept between eliminations: allocating costs more than most of them take.
+
+    Parameters
+    ----------
+    limit
+        Bytes that the tables of an elimination may take; None allows what is free.
+    """
+
+    def __init__(self, limit: int | None = None) -> None:
+        from numba import config, cuda
+
+        config.CUDA_LOW_OCCUPANCY_WARNINGS = 0  # small buckets make small grids
+        self._cuda = cuda
+        self._buffers: dict[tuple[str, np.dtype[Any]], Any] = {}
+        self._free: list[Any] = []
+        self._pinned: dict[str, NDArray[np.uint8]] = {}
+        self.streams = [cuda.stream(), cuda.stream()]
+        self._limit = limit
+        self._allowed: dict[Any, int] = {}
+        self._simulated = bool(config.ENABLE_CUDASIM)
+
+    @cached_property
+    def limit(self) -> int:
+        """Bytes that the tables of an elimination may take: what was free at first, less a reserve for scratch."""
+        return int(0.85 * self.unused()) if self._limit is None else self._limit
+
+    def buffer(self, name: str, entries: int, dtype: np.dtype[Any]) -> Any:
+        """Return device memory for at least so many entries, contents undefined; one buffer a name and dtype."""
+        held = self._buffers.get((name, dtype))
+        if held is None or held.size < entries:
+            self._buffers.pop((name, dtype), None)
+            del held
+            held = self._cuda.device_array(max(1, entries + entries // 8), dtype)
+            self._buffers[name, dtype] = held
+        return held
+
+    def lease(self, entries: int, dtype: np.dtype[Any], owner: object) -> Any:
+        """Return device memory that is ``owner``'s until that is garbage; then others may have it."""
+        fitting = [b for b in self._free if b.dtype == dtype and b.size >= entries]
+        if fitting:
+            held = min(fitting, key=lambda b: b.size)
+            self._free[:] = [b for b in self._free if b is not held]
+        else:
+            if self._free and entries * dtype.itemsize > self.unused():
+                self._free.clear()
+            held = self._cuda.device_array(max(1, entries), dtype)
+        weakref.finalize(owner, self._free.append, held)
+        return held
+
+    def unused(self) -> int:
+        """Return the bytes that nobody holds."""
+        try:
+            free, _ = self._cuda.current_context().get_memory_info()
+            return int(free)
+        except (AttributeError, NotImplementedError, OverflowError):  # the simulator has no memory of its own
+            return 1 << 32
+
+    def page_locked(self, entries: int, dtype: np.dtype[Any]) -> Array:
+        """Return new host memory that the GPU copies from and to at full speed; freed with the last view of it."""
+        held: Array = self._cuda.pinned_array(max(1, entries), dtype)
+        return held
+
+    def pinned(self, name: str, entries: int, dtype: np.dtype[Any]) -> Array:
+        """Return page-locked host memory for passing use; one buffer a name, contents undefined."""
+        need = max(1, entries) * dtype.itemsize
+        held = self._pinned.get(name)
+        if held is None or held.nbytes < need:
+            self._pinned[name] = held = self._cuda.pinned_array(need, np.uint8)
+        return held[:need].view(dtype)
+
+    def upload(self, name: str, data: Array, stream: Any = 0) -> Any:
+        """Copy an array to its buffer and return that."""
+        to = self.buffer(name, data.size, data.dtype)
+        if data.size and self._simulated:
+            to[: data.size].copy_to_device(data)
+        elif data.size:  # without the slice, which costs more than a small copy
+            from numba.cuda.cudadrv.driver import host_to_device
+
+            host_to_device(to, np.ascontiguousarray(data), data.nbytes, stream=stream)
+        return to
+
+    def upload_shaped(self, name: str, data: Array) -> Any:
+        """Copy an array to its buffer and return that in the array's shape."""
+        return self.upload(name, data.reshape(-1))[: data.size].reshape(data.shape)
+
+    def allow_shared(self, kernel: Any, arguments: tuple[Any, ...], size: int) -> None:
+        """Let a kernel's blocks have more dynamic shared memory than the 48 KiB that need no asking."""
+        if size <= 48 << 10 or self._simulated:
+            return
+        types = tuple(kernel.typeof_pyval(a) for a in arguments)
+        if size <= self._allowed.get((kernel, types), 0):
+            return
+        from cuda.bindings import driver as bindings
+        from numba.cuda.cudadrv.driver import driver
+
+        function = kernel.compile(types)._codelibrary.get_cufunc()
+        attribute = bindings.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        driver.cuKernelSetAttribute(attribute, size, function.handle, self._cuda.get_current_device().id)
+        self._allowed[kernel, types] = size
+
+    def load(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
+        """Compile a kernel for arguments of these types, or find it on disk; without a launch."""
+        if not self._simulated:
+            kernel.compile(tuple(kernel.typeof_pyval(a) for a in arguments))
+
+    def synchronize(self) -> None:
+        """Wait for everything."""
+        self._cuda.synchronize()
+
+    def release(self) -> None:
+        """Give all memory back."""
+        self._buffers.clear()
+        self._free.clear()
+        self._pinned.clear()
+
+
+@lru_cache
+def shared_device() -> Device:
+    """Return this process's device."""
+    return Device()
+
+
+def opened() -> bool:
+    """Return whether this process uses a GPU."""
+    return shared_device.cache_info().currsize > 0

@@ -1,0 +1,62 @@
+"""When work has to end: at a time, or soon after somebody asks for it (Ctrl-C)."""
+
+import time
+from dataclasses import dataclass, field, replace
+
+from dmcmc.inference.runtime.errors import OutOfTime
+
+
+@dataclass
+class Wish:
+    """Whether somebody wants the run to end: ``asked`` is when (``time.perf_counter``), inf if nobody does."""
+
+    asked: float = float("inf")
+
+    def ask(self) -> None:
+        """Ask for the end."""
+        self.asked = min(self.asked, time.perf_counter())
+
+
+@dataclass(frozen=True)
+class Stop:
+    """What long work looks at between its parts.
+
+    Attributes
+    ----------
+    until : float
+        When to end (``time.perf_counter``).
+    grace : float
+        Seconds that this work may take beyond that, and beyond the moment when somebody asks.
+    wish : Wish
+        Shared by all that were made from the same one.
+    """
+
+    until: float = float("inf")
+    grace: float = 0.0
+    wish: Wish = field(default_factory=Wish)
+
+    @property
+    def over(self) -> bool:
+        """Whether it is time to end."""
+        return time.perf_counter() >= min(self.until, self.wish.asked) + self.grace
+
+    @property
+    def asked(self) -> bool:
+        """Whether somebody wants the run to end."""
+        return self.wish.asked < float("inf")
+
+    def by(self, until: float) -> "Stop":
+        """Return the same with an earlier end."""
+        return replace(self, until=min(self.until, until))
+
+    def later(self, grace: float, longer: float = 0.0) -> "Stop":
+        """Return the same, so many seconds later; and the end by ``longer``, if nobody asks for it."""
+        return replace(self, until=self.until + longer, grace=grace)
+
+    def check(self) -> None:
+        """Raise :class:`OutOfTime` when it is time to end."""
+        if self.over:
+            raise OutOfTime("out of time")
+
+
+NO_STOP = Stop()

@@ -1,0 +1,78 @@
+"""The cores of this process, shared by everything that works in parallel here.
+
+Kernels release the interpreter lock, so plain threads run them side by side.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
+from typing import Any
+
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.stop import NO_STOP, Stop
+
+_LOOK = 0.05  # seconds between two looks at the time
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@lru_cache(maxsize=4)
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, thread_name_prefix="dmcmc")
+
+
+def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop = NO_STOP) -> bool:
+    """Run tasks on ``threads`` threads, or one after the other on one; the first error is raised when all ended.
+
+    Those that have not begun when it is time to stop are left out; returns whether none was.
+    """
+    left_out = False
+
+    def run(task: Callable[[], None]) -> None:
+        nonlocal left_out
+        if stop is NO_STOP or not stop.over:
+            task()
+        else:
+            left_out = True
+
+    if threads <= 1:
+        for task in tasks:
+            run(task)
+        return not left_out
+    futures = [_pool(threads).submit(run, task) for task in tasks]
+    try:
+        for future in futures:
+            future.exception()
+    except BaseException:  # Ctrl-C: nothing that has not begun is worth waiting for
+        for future in futures:
+            future.cancel()
+        raise
+    for future in futures:
+        future.result()
+    return not left_out
+
+
+def run_watched(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop, halt: NDArray[Any]) -> None:
+    """Run tasks on other threads, while this one hears signals and sets ``halt[0]`` when it is time to end.
+
+    The tasks are kernels that look at ``halt`` and then return early.
+    """
+    if stop is NO_STOP:
+        run_parallel(tasks, threads)
+        return
+    futures = [_pool(threads).submit(task) for task in tasks]
+    try:
+        while wait(futures, timeout=_LOOK).not_done:
+            halt[0] |= stop.over
+    except BaseException:  # a second Ctrl-C
+        halt[0] = 1
+        for future in futures:
+            future.cancel()
+        raise
+    for future in futures:
+        future.result()

@@ -1,0 +1,10 @@
+"""Types that the whole project shares."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Number = int | float
+Array = NDArray[Any]
+Ints = NDArray[np.int64]

@@ -1,0 +1,1 @@
+"""Sums over all assignments: partition functions, numbers of solutions."""

@@ -1,0 +1,149 @@
+"""An agent's work, counted wherever the agent is: what :mod:`dmcmc.samplers.auto.choose` chooses by."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.flat import flatten, magnitudes
+from dmcmc.inference.orders.best_order import Order
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.samplers import registry
+from dmcmc.samplers.auto.effort import bucket_efforts
+
+SAMPLER = "annealing"  # what samples an agent that is not eliminated
+_LARGE = 1 << 19  # joined cells of a bucket that all threads work on
+_GPU_BUCKET = 1 << 18  # joined cells of a bucket that the GPU works on
+_DENSE_GRAPH = 3000  # variables up to which triangles are counted by matrices
+
+
+class Survey(NamedTuple):
+    """An agent's work, counted.
+
+    Attributes
+    ----------
+    agent, hidden, interface, rows : int
+    listed : int
+        Rows that sampling would list; 0 for all.
+    width : int
+        Induced width of the elimination.
+    cells : float
+        Joined cells.
+    effort, shared : float
+        Nanoseconds on one core of a nominal machine; those of buckets that all threads work on.
+    device, device_effort, device_buckets
+        Cells, nanoseconds on the CPU and number of the buckets that a GPU would take.
+    bytes : int
+        Of the elimination's tables.
+    updates : float
+        Draws of a first sampling.
+    values : float
+        Mean domain size.
+    pairs, triangles : int
+        Of the hidden variables' graph.
+    weight : float
+        Σ largest entries of the factors: what the agent's gap may be.
+    obstacle : str
+        Why it cannot be sampled; empty if it can.
+    """
+
+    agent: int
+    hidden: int
+    interface: int
+    rows: int
+    listed: int
+    width: int
+    cells: float
+    effort: float
+    shared: float
+    device: float
+    device_effort: float
+    device_buckets: int
+    bytes: int
+    updates: float
+    values: float
+    pairs: int
+    triangles: int
+    weight: float
+    obstacle: str
+
+
+def survey(
+    local: LocalProblem,
+    listed: int,
+    runs: int,
+    samples: int,
+    memory: int,
+    arithmetic: Arithmetic,
+    planned: bool = True,
+) -> Survey:
+    """Count an agent's work.
+
+    Parameters
+    ----------
+    listed
+        Rows that sampling would list; 0 for all.
+    runs, samples
+        Of a first sampling.
+    planned
+        Whether the elimination is of interest: to plan it takes a moment. If not, it counts as nothing.
+    """
+    if planned:
+        order, plan = local.order, local.plan
+    else:
+        order, plan = Order((), 0.0, 0.0, 0), plan_elimination([], np.zeros(0, dtype=np.int64), [])
+    cells = plan.program.cells.astype(np.float64)
+    on_gpu, efforts = cells >= _GPU_BUCKET, bucket_efforts(plan)
+    members = np.array(local.hidden or local.interface, dtype=np.int64)
+    pairs, triangles = _graph(local)
+    return Survey(
+        agent=local.agent,
+        hidden=len(local.hidden),
+        interface=len(local.interface),
+        rows=local.rows,
+        listed=listed,
+        width=order.width,
+        cells=order.cells,
+        effort=float(efforts.sum()),
+        shared=float(efforts[cells >= _LARGE].sum()),
+        device=float(cells[on_gpu].sum()),
+        device_effort=float(efforts[on_gpu].sum()),
+        device_buckets=int(on_gpu.sum()),
+        bytes=plan.entries * arithmetic.dtype.itemsize,
+        updates=float(listed or local.rows) * runs * samples * len(local.hidden),
+        values=float(local.domains[members].mean()) if members.size else 1.0,
+        pairs=pairs,
+        triangles=triangles,
+        weight=float(sum(magnitudes(flatten([f.scope for f in local.factors], [f.table for f in local.factors])))),
+        obstacle=_obstacle(local, listed, memory, arithmetic),
+    )
+
+
+def _obstacle(local: LocalProblem, listed: int, memory: int, arithmetic: Arithmetic) -> str:
+    """Return why an agent cannot be sampled, or an empty string."""
+    if listed:
+        hidden = (*local.interface, *local.hidden)
+        local = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
+    try:
+        registry.get(SAMPLER).check(local, memory, arithmetic)
+    except ResourceError as error:
+        return str(error)
+    return ""
+
+
+def _graph(local: LocalProblem) -> tuple[int, int]:
+    """Return the pairs and triangles of the hidden variables' graph, by its factors over two variables."""
+    place = {v: i for i, v in enumerate(local.hidden)}
+    pairs = {
+        tuple(sorted((place[f.scope[0]], place[f.scope[1]])))
+        for f in local.factors
+        if len(f.scope) == 2 and f.scope[0] in place and f.scope[1] in place
+    }
+    if len(pairs) < 3 or len(place) > _DENSE_GRAPH:
+        return len(pairs), 0
+    adjacent = np.zeros((len(place), len(place)), dtype=np.float32)
+    for a, b in pairs:
+        adjacent[a, b] = adjacent[b, a] = 1
+    return len(pairs), round(float((adjacent @ adjacent * adjacent).sum(dtype=np.float64)) / 6)

@@ -1,0 +1,18 @@
+"""What to tell users of a sampler that Numba cannot compile."""
+
+import inspect
+import re
+from pathlib import Path
+
+from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.samplers.contract.protocol import Sampler
+
+
+def explain(sampler: Sampler, error: Exception) -> ConfigError:
+    """Return one line: which sampler, the place in its file, and what Numba misses."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("Failed in")]
+    own = {Path(inspect.getsourcefile(f) or "").name for f in (sampler.init, sampler.step)}
+    places = [(path, line) for path, line in re.findall(r'File "([^"]+)", line (\d+)', text) if Path(path).name in own]
+    where = f" ({places[0][0]}:{places[0][1]})" if places else ""
+    return ConfigError(f"local.method: sampler {sampler.name!r} does not compile{where}: {' '.join(lines[:2])}")

@@ -1,0 +1,227 @@
+"""Run chains of many agents on the GPU: every row, every run, in as few launches as the memory allows."""
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.device import gpu_limits, shared_device
+from dmcmc.samplers.contract.protocol import Sampler
+from dmcmc.samplers.cuda.batch import alike, choose_launch, fit_bytes, heads_of, pack
+from dmcmc.samplers.cuda.best_kernels import keep_best
+from dmcmc.samplers.cuda.chain_kernels import chains_kernel, join_models
+from dmcmc.samplers.cuda.gibbs_kernels import gibbs_kernel
+from dmcmc.samplers.methods import gibbs
+from dmcmc.samplers.model.chain_model import ChainModel
+from dmcmc.samplers.model.rounds import Round
+
+_REGISTERS = 80  # of a thread of the Gibbs kernel: what hides latency best
+_THREADS, _MOST_THREADS = 64, 512  # a block of chains without shared memory
+
+Key = tuple[int, int]
+States = NDArray[Any]
+
+
+def sample_rows(
+    sampler: Sampler,
+    models: Sequence[ChainModel],
+    keys: Sequence[Key],
+    rounds: Sequence[Sequence[Round]],
+    runs: int,
+    limit: int | None = None,
+) -> list[States | None]:
+    """Run a sampler's rounds on all rows of some agents.
+
+    Parameters
+    ----------
+    rounds
+        Of each agent; agents' rounds differ in temperatures only.
+    limit
+        Bytes of device memory that the states of a launch may take; None takes a quarter of the device's limit.
+
+    Returns
+    -------
+    list of ndarray, (rows, hidden) uint8 or uint16
+        Best hidden values found for each row; None for an agent whose state no block can hold.
+    """
+    states: list[States | None] = [None] * len(models)
+    order = sorted(range(len(models)), key=lambda i: (*alike(models[i]), i))
+    for _, group in groupby(order, key=lambda i: alike(models[i])):
+        members = list(group)
+        mine, my_keys = [models[i] for i in members], [keys[i] for i in members]
+        plan = _gibbs if (sampler.init, sampler.step) == (gibbs.init, gibbs.step) else _chains
+        launcher = plan(sampler, mine, my_keys, runs)
+        if launcher is None:
+            continue
+        found = launcher.run([rounds[i] for i in members], limit)
+        for i, rows in zip(members, found, strict=True):
+            states[i] = rows
+    return states
+
+
+class _Launcher:
+    """One batch of agents on the device.
+
+    Parameters
+    ----------
+    group : int
+        Chains that must be in one block: the runs of a row if they exchange, else 1.
+    slot : int
+        Bytes of device memory that a chain takes.
+    start : callable
+        ``start(blocks, heads, entries, where, temperatures, ladders, trials, first, round, kept, states, utility,
+        mates, worths)`` launches the
+        chains' kernel.
+    """
+
+    def __init__(
+        self, heads: NDArray[np.int64], small: bool, threads: int, group: int, slot: int, start: Callable[..., None]
+    ) -> None:
+        self.heads, self.threads, self.group, self.start = heads, threads, group, start
+        self.value = np.dtype(np.uint8 if small else np.uint16)
+        self.hidden = int(heads[:, 2].max(initial=1))
+        self.slot = slot + self.hidden * self.value.itemsize + 20
+        self.device = shared_device()
+
+    def run(self, rounds: Sequence[Sequence[Round]], limit: int | None) -> list[States]:
+        """Run all rounds; return each agent's states."""
+        device, heads = self.device, self.heads
+        total = int((heads[:, 7] * heads[:, 2]).sum())
+        on_device = device.upload("chains heads", heads.reshape(-1))
+        rows = int(heads[:, 7].sum())
+        before, after = (
+            (device.buffer(f"chains kept {i}", total, self.value), device.buffer(f"rows {i}", rows, np.dtype(np.int64)))
+            for i in range(2)
+        )
+        slots = max(self.threads, (device.limit // 4 if limit is None else limit) // self.slot)
+        first = 1
+        for number, of_agents in enumerate(zip(*rounds, strict=True)):
+            trials = len(of_agents[0].temperatures)
+            if of_agents[0].repair and self._all_feasible(after[1], rows):
+                first += trials
+                continue
+            before, after = after, before
+            temperatures = np.concatenate([np.asarray(r.temperatures, dtype=np.float32) for r in of_agents])
+            ladders = np.concatenate([r.rungs(int(heads[0, 22])) for r in of_agents])
+            schedule = device.upload("chains heat", temperatures), device.upload("chains ladders", ladders)
+            for entries, where in _chunks(heads, self.threads - self.threads % self.group, slots // self.threads):
+                blocks = where.size
+                states = device.buffer("chains states", self.hidden * blocks * self.threads, self.value)
+                utility = device.buffer("chains best", blocks * self.threads, np.dtype(np.int64))
+                parts = device.upload("chains entries", entries), device.upload("chains where", where)
+                mates = device.buffer("chains mates", blocks * self.threads, np.dtype(np.int32))
+                worths = device.buffer("chains worths", blocks * self.threads, np.dtype(np.float64))
+                state = before[0], states, utility, mates, worths
+                self.start(blocks, on_device, *parts, *schedule, trials, first, of_agents[0], *state)
+                keep_best[blocks, self.threads](
+                    *parts, on_device, self.group, number == 0, of_agents[0].repair, states, utility, *before, *after
+                )
+            first += trials
+        host = device.pinned("chains states", total, self.value)
+        if total:
+            after[0][:total].copy_to_host(host)
+        return [host[h[19] : h[19] + h[2] * h[7]].reshape(h[2], h[7]).T.copy() for h in heads]
+
+    def _all_feasible(self, utility: Any, rows: int) -> bool:
+        """Return whether no row's best state violates anything."""
+        host = self.device.pinned("chains rows", rows, np.dtype(np.int64))
+        utility[:rows].copy_to_host(host)
+        violation = np.repeat(self.heads[:, 13], self.heads[:, 7])
+        return bool(((violation == 0) | (host > -(1 << np.maximum(violation, 1) - 1))).all())
+
+
+def _gibbs(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:
+    """Prepare the Gibbs kernel."""
+    device, batch = shared_device(), pack(models, keys, runs)
+    group = runs if sampler.exchange else 1
+    launch = choose_launch(batch, runs, group, *gpu_limits(_REGISTERS))
+    if launch is None:
+        return None
+    table = device.upload("chains table", batch.table)
+    ints = device.upload("chains ints", batch.ints)
+    scales = device.upload("chains scales", batch.scales)
+    penalties = device.upload("chains penalties", np.array([m.penalty for m in models]))
+    kernel = gibbs_kernel(launch.shape._replace(exchange=sampler.exchange), _REGISTERS)
+
+    def start(
+        blocks: int, heads: Any, entries: Any, where: Any, temperatures: Any, ladders: Any, trials: int, first: int,
+        this: Round, *state: Any,
+    ) -> None:  # fmt: skip
+        arguments = (
+            table, ints, heads, scales, penalties, entries, where, temperatures, ladders, trials, first, this.descent,
+            this.warm, launch.buffer, *state,
+        )  # fmt: skip
+        device.allow_shared(kernel, arguments, launch.shared)
+        kernel[blocks, launch.threads, 0, launch.shared](*arguments)
+
+    return _Launcher(batch.heads, batch.shape.small, launch.threads, group, 0, start)
+
+
+def _chains(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:
+    """Prepare the kernel around a sampler's functions."""
+    group = runs if sampler.exchange else 1
+    threads = max(_THREADS, -(-group // 32) * 32)
+    if threads > _MOST_THREADS:
+        return None
+    device, joined = shared_device(), join_models(models)
+    offsets = device.upload_shaped("chains offsets", joined.offsets)
+    numbers = device.upload_shaped("chains numbers", joined.numbers)
+    fields = tuple(device.upload(f"chains field {i}", field) for i, field in enumerate(joined.fields))
+    shapes = np.concatenate([m.domains[m.hidden :] for m in models]).astype(np.int64)
+    on_device = device.upload("chains shapes", shapes)
+    kernel = chains_kernel(sampler)
+    n, hidden = max(m.domains.size for m in models), max(m.hidden for m in models)
+    lanes = max(m.lanes for m in models)
+    scratch = max(lanes, hidden)
+    data = joined.fields[2].dtype
+
+    def start(
+        blocks: int, heads: Any, entries: Any, where: Any, temperatures: Any, ladders: Any, trials: int, first: int,
+        this: Round, *state: Any,
+    ) -> None:  # fmt: skip
+        slots = blocks * threads
+        cells = hidden * lanes * slots
+        kernel[blocks, threads](
+            offsets, numbers, fields, heads, on_device, entries, where, temperatures, ladders, trials, first,
+            this.descent, this.warm,
+            device.buffer("chains z", n * slots, np.dtype(np.int32))[: n * slots].reshape(n, slots),
+            device.buffer("chains scores", cells, data)[:cells].reshape(hidden, lanes, slots),
+            device.buffer("chains scratch", scratch * slots, np.dtype(np.int32))[: scratch * slots].reshape(
+                scratch, slots
+            ),
+            *state,
+        )  # fmt: skip
+
+    slot = 4 * n + hidden * lanes * data.itemsize + 4 * scratch
+    return _Launcher(heads_of(models, keys, runs), fit_bytes(models), threads, group, slot, start)
+
+
+def _chunks(
+    heads: NDArray[np.int64], threads: int, most_blocks: int
+) -> list[tuple[NDArray[np.int64], NDArray[np.int32]]]:
+    """Divide the rows into launches: (agent, first row, rows, first block) for each part, and a part a block."""
+    launches: list[tuple[NDArray[np.int64], NDArray[np.int32]]] = []
+    parts: list[tuple[int, int, int, int]] = []
+    where: list[int] = []
+
+    def finish() -> None:
+        launches.append((np.array(parts, dtype=np.int64).reshape(-1), np.array(where, dtype=np.int32)))
+        parts.clear()
+        where.clear()
+
+    for agent, (rows, runs) in enumerate(heads[:, [7, 22]].tolist()):
+        row = 0
+        while row < rows:
+            fit = (most_blocks - len(where)) * threads // runs
+            if fit <= 0 and where:
+                finish()
+                continue
+            take = min(rows - row, max(1, fit))
+            parts.append((agent, row, take, len(where)))
+            where += [len(parts) - 1] * -(-take * runs // threads)
+            row += take
+    if where:
+        finish()
+    return launches

@@ -1,0 +1,140 @@
+"""Exact local solving: eliminate the hidden variables, keep the interface free.
+
+What is left are small tables over parts of the interface. They are not joined, so an agent with many interface
+variables never has its rows enumerated.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.eliminate import Elimination
+from dmcmc.inference.elimination.plan import check_memory, plan_elimination
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.runtime.stop import NO_STOP
+from dmcmc.samplers.contract.protocol import SampledTable, Settings
+
+_KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
+_LOOKED_UP = 1 << 22  # rows times variables of an agent whose hidden values are all looked up before its tables go
+
+Witness = Callable[[Mapping[int, int]], dict[int, int]]
+
+
+class ExactSolver:
+    """The local solver ``exact``: V = U = W."""
+
+    name = "exact"
+    summary = "bucket elimination of the hidden variables; proves its table"
+
+    def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
+        """Refuse an agent whose tables do not fit the memory."""
+        what = f"local.method: exact for an agent of {len(local.hidden) + len(local.interface)} variables"
+        check_memory(local.plan, arithmetic, memory, what, "use local.method: auto or gibbs, or raise budget.memory")
+
+    def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
+        """Eliminate agents, as many at once as the backend likes; those whose tables are too large to keep alone.
+
+        Raises
+        ------
+        OutOfTime
+            As the backend says.
+        """
+        size = settings.arithmetic.dtype.itemsize
+        tables: dict[int, SampledTable] = {}
+        batch: list[int] = []
+        room = 0
+        for i, local in enumerate(problems):
+            entries = sum(f.table.size for f in local.factors)
+            large = local.plan.entries * size > _KEPT
+            if batch and (large or (room + entries) * size > _KEPT):
+                tables |= zip(batch, _solve([problems[j] for j in batch], settings), strict=True)
+                batch, room = [], 0
+            if large:
+                tables[i] = _solve_large(local, settings)
+                settings.progress(1)
+            else:
+                batch.append(i)
+                room += entries
+        tables |= zip(batch, _solve([problems[j] for j in batch], settings), strict=True)
+        return [tables[i] for i in range(len(problems))]
+
+
+def _solve(problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
+    """Eliminate agents; what several took together counts for each by its cells."""
+    start, arithmetic = time.perf_counter(), settings.arithmetic
+    factors = [factor for local in problems for factor in local.factors]
+    flat = arithmetic.encode_flat(flatten([f.scope for f in factors], [f.table for f in factors]))
+    found = []
+    for batch in settings.backend.eliminate_all(flat, [local.plan for local in problems], arithmetic):
+        lefts = [done.remaining() for done in batch]
+        seconds = time.perf_counter() - start
+        cells = sum(done.plan.cells for done in batch)
+        for done, left in zip(batch, lefts, strict=True):
+            mine = seconds * done.plan.cells / cells if cells else seconds / len(batch)
+            found.append(_table(left, partial(_witness, done), mine, done.plan.cells))
+        settings.progress(len(batch))
+        start = time.perf_counter()
+    return found
+
+
+def _solve_large(local: LocalProblem, settings: Settings) -> SampledTable:
+    """Eliminate an agent whose tables are not kept."""
+    start, arithmetic = time.perf_counter(), settings.arithmetic
+    done = settings.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
+    left = tuple(Table(scope, values.copy()) for scope, values in done.remaining())
+    witness: Witness
+    if local.rows * local.domains.size <= _LOOKED_UP:
+        witness = partial(_witness_found, local, _all_witnesses(local, done))
+    else:
+        witness = partial(_witness_anew, local, arithmetic, replace(settings.backend, stop=NO_STOP))
+    return _table(left, witness, time.perf_counter() - start, done.plan.cells)
+
+
+def _table(left: tuple[Table, ...], witness: Witness, seconds: float, cells: int) -> SampledTable:
+    return SampledTable(left, left, witness, "exact", seconds, cells)
+
+
+def _witness(done: Elimination, values: Mapping[int, int]) -> dict[int, int]:
+    """Return the best hidden values for an interface assignment."""
+    chosen = dict(values)
+    done.maximise(chosen)
+    return {v: chosen[v] for v in chosen if v not in values}
+
+
+def _all_witnesses(local: LocalProblem, done: Elimination) -> NDArray[np.int32]:
+    """Return the best hidden values of every row, (rows, hidden)."""
+    values = np.zeros((local.rows, local.domains.size), dtype=np.int64)
+    if local.interface:
+        rows = np.unravel_index(np.arange(local.rows), local.interface_shape)
+        values[:, list(local.interface)] = np.stack(rows, axis=1)
+    done.choose_all(values)
+    return values[:, list(local.hidden)].astype(np.int32)
+
+
+def _witness_found(local: LocalProblem, found: NDArray[np.int32], values: Mapping[int, int]) -> dict[int, int]:
+    """Return the hidden values of a row that have been looked up."""
+    shape = local.interface_shape
+    row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
+    return dict(zip(local.hidden, found[row].tolist(), strict=True))
+
+
+def _witness_anew(
+    local: LocalProblem, arithmetic: Arithmetic, backend: Backend, values: Mapping[int, int]
+) -> dict[int, int]:
+    """Return the same by another elimination, of that one row: all tables of all agents need not be kept for it."""
+    tables = []
+    for scope, entries in map(arithmetic.encode, local.factors):
+        row = entries[tuple(values.get(v, slice(None)) for v in scope)]
+        tables.append(Table(tuple(v for v in scope if v not in values), np.ascontiguousarray(row)))
+    plan = plan_elimination([t.scope for t in tables], local.domains, local.order.variables, ())
+    return _witness(backend.eliminate(tables, plan, arithmetic), {})
+
+
+SOLVER = ExactSolver()

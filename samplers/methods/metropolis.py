@@ -1,0 +1,50 @@
+"""Metropolis-Hastings with the DMCMC paper's joint proposal (§3.2): all hidden variables move at once.
+
+The proposal is N(z, √|D|·I): √|D| is the variance. It is reflected at the ends of the domain and rounded, which keeps
+it symmetric, so that a proposal is accepted with probability min(1, exp(ΔU / temperature)). One trial is one proposal.
+"""
+
+import math
+
+from dmcmc.samplers.contract.protocol import Sampler
+from dmcmc.samplers.model.proposal_kernels import propose
+from dmcmc.samplers.model.rng_kernels import philox, uniform
+from dmcmc.samplers.model.state_kernels import eased, evaluate, random_state
+
+_ACCEPT = 1 << 23  # block of the counter that decides on acceptance
+
+
+def init(model, z, scores, rng):
+    """Start anywhere; return the utility."""
+    random_state(model, z, rng)
+    return evaluate(model, z)
+
+
+def step(model, z, scores, utility, scratch, rng, trial, temperature):
+    """Propose once; return the utility."""
+    for v in range(model.hidden):
+        scratch[v] = z[v]
+        if v % 2 == 0:
+            words = philox(rng[0], rng[1], rng[2], rng[3], trial, v // 2)
+            radius = math.sqrt(-2.0 * math.log(uniform(words[0])))
+            angle = 2.0 * math.pi * uniform(words[1])
+            normal = radius * math.cos(angle)
+        else:
+            normal = radius * math.sin(angle)
+        z[v] = propose(z[v], model.domains[v], normal)
+    proposed = evaluate(model, z)
+    words = philox(rng[0], rng[1], rng[2], rng[3], trial, _ACCEPT)
+    if math.log(uniform(words[0])) * temperature < eased(model, proposed) - eased(model, utility):
+        return proposed
+    for v in range(model.hidden):
+        z[v] = scratch[v]
+    return utility
+
+
+SAMPLER = Sampler(
+    name="metropolis-hastings",
+    summary="Metropolis-Hastings with the DMCMC paper's joint proposal; temperature: 1 is the paper's",
+    init=init,
+    step=step,
+    scored=False,
+)

@@ -1,0 +1,56 @@
+# mypy: ignore-errors
+"""Single-precision operations whose every bit is fixed: fused multiply-add, and the bits of a number.
+
+A compiler may or may not fuse ``a * b + c``, and so round once or twice; the CPU and the GPU draw the same values only
+if that is said explicitly.
+"""
+
+import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+
+
+@intrinsic
+def fma(typingctx, a, b, c):
+    """Return a·b + c in float32, rounded once."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.fma(*arguments)
+
+    return types.float32(types.float32, types.float32, types.float32), generate
+
+
+@intrinsic
+def bits_of(typingctx, number):
+    """Return the bits of a float32 as an int32."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic
+def number_of(typingctx, bits):
+    """Return the float32 of given bits (int32)."""
+
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(arguments[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+if config.DISABLE_JIT:  # what interprets kernels: twins, and the GPU's simulator
+
+    def fma(a, b, c):
+        """Return a·b + c; the product is exact in float64, so a second rounding is all that can differ."""
+        return np.float32(np.float64(a) * np.float64(b) + np.float64(c))
+
+    def bits_of(number):
+        """Return the bits of a float32 as an int32."""
+        return np.float32(number).view(np.int32)
+
+    def number_of(bits):
+        """Return the float32 of given bits (int32)."""
+        return np.int32(bits).view(np.float32)

@@ -1,0 +1,307 @@
+"""``dmcmc solve``: the best assignment, the partition function and the number of solutions of any problem file."""
+
+import json
+import math
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.instances import REASON, path_of, rows
+from support.naive import optimum, utility
+from support.problem_strategies import random_problem
+
+from dmcmc import Factor, Problem
+from dmcmc.cli.main import main
+from dmcmc.config.schema import parse
+from dmcmc.formats import registry as formats
+from dmcmc.inference.model.sparse import tabulate
+from dmcmc.inference.sums.counting import count_solutions
+from dmcmc.inference.sums.partition_function import log_partition
+from dmcmc.run.sums import measure
+
+MEMORY = 1 << 28
+NETWORK = "BAYES 3 2 3 2 3 1 0 2 0 1 3 0 1 2 2 .25 .75 6 .5 .5 0 .125 .375 .5 12" + " .9 .1 .2 .8 1 0 .3 .7 .4 .6 .5 .5"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def solved(capfd):
+    """What a command line prints with ``--json``, exit code included."""
+
+    def run(*argv):
+        code = main(["solve", "--json", *map(str, argv)])
+        out, error = capfd.readouterr()
+        assert error == ""
+        return json.loads(out) | {"code": code}
+
+    return run
+
+
+def assignments(problem):
+    return product(*map(range, problem.domains.tolist()))
+
+
+def utilities(problem):
+    return np.array([utility(problem, values) for values in assignments(problem)], dtype=np.float64)
+
+
+def log_sum(values):
+    top = values.max()
+    return top + math.log(math.fsum(np.exp(values - top))) if top > -math.inf else -math.inf
+
+
+def ring(n, colours):
+    """Proper colourings of a cycle: (k − 1)^n + (−1)^n (k − 1) of them."""
+    differ = np.where(np.eye(colours, dtype=bool), -math.inf, 0.0)
+    factors = tuple(Factor.of((i, (i + 1) % n), differ) for i in range(n))
+    return Problem(tuple(f"x{i}" for i in range(n)), np.full(n, colours), ("a",), np.zeros(n, dtype=int), factors)
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".xml", ".yaml", ".cfn", ".wcsp", ".uai"])
+@pytest.mark.parametrize("seed", [1, 3, 4])
+def test_the_answer_is_the_best_of_all_assignments_in_any_format(solved, suffix, seed):
+    sense = {".wcsp": "min", ".uai": "max"}.get(suffix, ["max", "min"][seed % 2])
+    agents = 1 if suffix in (".wcsp", ".uai", ".cfn") else 3
+    problem = random_problem(seed, variables=6, agents=agents, factors=7, arity=2, hard=0.15, sense=sense)
+    problem = problem if suffix != ".wcsp" else shifted(problem)
+    formats.save(problem, f"p{suffix}")
+    read = formats.load(f"p{suffix}")
+    best = optimum(read)
+    found = solved(f"p{suffix}")
+    if best == -math.inf:
+        assert (found["status"], found["code"], found["objective"]) == ("infeasible", 3, None)
+    else:
+        assert (found["status"], found["code"]) == ("optimal", 0)
+        assert found["objective"] == pytest.approx(read.to_own_sense(best), abs=1e-9)
+        assert read.evaluate(found["assignment"]) == (found["objective"], 0)
+    count = solved(f"p{suffix}", "--task", "count")
+    assert count["value"] == np.isfinite(utilities(read)).sum()
+    assert count["code"] == (0 if count["value"] else 3)
+
+
+def shifted(problem):
+    """The same as costs from 0 on: 9 − utility."""
+    costs = []
+    for f in problem.factors:
+        hard = f.table == np.iinfo(f.table.dtype).min
+        costs.append(Factor.of(f.scope, np.where(hard, np.inf, 9.0 - f.table), "min"))
+    return Problem(problem.variables, problem.domains, problem.agents, problem.owner, tuple(costs), sense="min")
+
+
+def test_the_answer_is_toulbar2s(solved):
+    toulbar2 = pytest.importorskip("pytoulbar2")
+    problem = shifted(random_problem(11, variables=14, agents=1, factors=40, arity=3, domain=4, hard=0.05))
+    formats.save(problem, "p.wcsp")
+    network = toulbar2.CFN(verbose=-1)
+    network.Read("p.wcsp")
+    theirs = network.Solve()
+    found = solved("p.wcsp")
+    assert found["objective"] == (None if theirs is None else round(theirs[1]))
+
+
+def test_a_network_is_explained_in_its_own_terms(solved):
+    Path("n.uai").write_text(NETWORK)
+    Path("e").write_text("1 1 2")
+    read = formats.load("n.uai")
+    every = utilities(read).reshape(2, 3, 2)
+    for arguments, left in (((), every), (("--evidence", "e"), every[:, 2])):
+        found = solved("n.uai", *arguments)
+        assert found["objective"] == pytest.approx(left.max())
+        assert found["value"] == pytest.approx(math.exp(left.max()))
+        assert found["log10"] == pytest.approx(left.max() / math.log(10))
+        assert found["status"] == "optimal"
+        pr = solved("n.uai", "--task", "pr", *arguments)
+        assert (pr["status"], pr["z"]) == ("exact", None)
+        assert pr["value"] == pytest.approx(np.exp(left).sum())
+        assert pr["ln"] == pytest.approx(math.log(pr["value"]))
+        assert pr["log10"] == pytest.approx(math.log10(pr["value"]))
+        assert solved("n.uai", "--task", "count", *arguments)["value"] == np.isfinite(left).sum()
+    assert found["assignment"]["x1"] == 2
+
+
+def test_a_bif_network_sums_to_one(solved):
+    Path("n.bif").write_text(
+        "network n { } variable a { type discrete [ 2 ] { yes, no }; } variable b { type discrete [ 2 ] { on, off }; }"
+        "probability ( a ) { table 0.2, 0.8; } probability ( b | a ) { (yes) 0.5, 0.5; (no) 0.9, 0.1; }"
+    )
+    assert solved("n.bif", "--task", "pr")["value"] == pytest.approx(1)
+    found = solved("n.bif")
+    assert found["value"] == pytest.approx(0.72)
+    assert found["assignment"] == {"a": "no", "b": "on"}
+
+
+def test_evidence_that_is_impossible_proves_it(solved):
+    Path("n.uai").write_text("MARKOV 1 2 1 1 0 2 0 1")
+    Path("n.uai.evid").write_text("1 0 0")
+    assert (solved("n.uai")["status"], solved("n.uai")["value"]) == ("infeasible", None)
+    for task in ("pr", "count"):
+        found = solved("n.uai", "--task", task)
+        assert (found["status"], found["value"], found["ln"], found["code"]) == ("infeasible", 0, None, 3)
+
+
+@pytest.mark.parametrize("seed", range(80))
+def test_sums_and_counts_equal_brute_force_and_mini_buckets_bound_them(seed):
+    sense = "min" if seed % 3 else "max"
+    problem = random_problem(seed, variables=6, hard=0.3, floats=seed % 2 == 0, sense=sense)
+    every = utilities(problem)
+    exact = log_partition(problem, MEMORY).ln
+    assert exact == pytest.approx(log_sum(every), rel=1e-12, abs=1e-12)
+    assert count_solutions(problem, MEMORY).count == np.isfinite(every).sum()
+    for z in (None, 2, 3):
+        bound = log_partition(problem, MEMORY, mini_buckets=True, z=z)
+        assert bound.ln >= log_sum(every) or bound.z is None
+        assert bound.z is not None or bound.ln == pytest.approx(exact, rel=1e-12, abs=1e-12)
+
+
+def test_counts_are_exact_whatever_their_size():
+    for n, colours in ((7, 3), (150, 5), (400, 9)):
+        found = count_solutions(ring(n, colours), MEMORY)
+        assert found.count == (colours - 1) ** n + (-1) ** n * (colours - 1)
+    assert count_solutions(ring(5, 2), MEMORY).count == 0  # an odd cycle has no 2-colouring
+    assert count_solutions(ring(301, 2), MEMORY).count == 0
+    free = Problem(("a", "b"), np.array([10**9, 10**12]), ("a",), np.array([0, 0]), ())
+    assert count_solutions(free, MEMORY).count == 10**21
+
+
+def test_parts_of_a_problem_multiply():
+    a, b = ring(60, 4), ring(50, 4)
+    together = Problem(
+        (*a.variables, *(f"y{i}" for i in range(51))),
+        np.full(111, 4),
+        ("a",),
+        np.zeros(111, dtype=int),
+        (*a.factors, *(f.renamed([v + 60 for v in f.scope], "") for f in b.factors)),
+    )
+    one, two = count_solutions(a, MEMORY).count, count_solutions(b, MEMORY).count
+    assert count_solutions(together, MEMORY).count == 4 * one * two
+    assert log_partition(together, MEMORY).ln == pytest.approx(math.log(4 * one * two))
+
+
+def test_large_factors_are_counted_and_summed_as_chains():
+    n = 22
+    allowed = np.eye(n, dtype=int)  # exactly one variable is 1
+    one = tabulate(range(n), [2] * n, allowed, np.arange(n), -math.inf)
+    problem = Problem(tuple(f"x{i}" for i in range(n)), np.full(n, 2), ("a",), np.zeros(n, dtype=int), (one,))
+    assert type(one) is not Factor
+    assert count_solutions(problem, 1 << 20).count == n
+    assert log_partition(problem, 1 << 20).ln == pytest.approx(log_sum(np.arange(n, dtype=float)))
+
+
+def test_numbers_too_large_for_a_float_keep_their_logarithms(solved):
+    n = 200
+    Path("n.uai").write_text(f"MARKOV {n} {'2 ' * n} {n} " + " ".join(f"1 {i}" for i in range(n)) + " 2 1e9 0" * n)
+    found, pr = solved("n.uai"), solved("n.uai", "--task", "pr")
+    assert found["value"] is None and found["log10"] == pytest.approx(1800)
+    assert pr["value"] is None and pr["log10"] == pytest.approx(1800)
+    assert main(["solve", "n.uai"]) == 0
+
+
+@pytest.mark.parametrize("arguments", [["--z", "4"], ["--method", "mini-bucket"], ["--z", "3", "--method=mini-bucket"]])
+@pytest.mark.parametrize("agents", [1, 3])
+def test_mini_buckets_bound_what_one_agent_or_several_own(solved, arguments, agents):
+    for seed in range(4):
+        problem = shifted(random_problem(seed + 20, variables=9, agents=1, factors=25, arity=3, domain=3, hard=0.02))
+        if not problem.n_variables:
+            continue
+        formats.save(problem, "p.wcsp")
+        best = -optimum(problem)
+        more = ["--agents", str(min(agents, problem.n_variables))] if agents > 1 else []
+        found = solved("p.wcsp", *arguments, *more)
+        assert found["bound"] is None or found["bound"] <= best
+        assert found["objective"] is None or found["objective"] >= best
+        if found["objective"] is not None:
+            assert problem.evaluate(found["assignment"]) == (found["objective"], 0)
+
+
+def test_z_bounds_a_partition_function(solved):
+    formats.save(ring(12, 3), "p.npz")
+    exact, bound = solved("p.npz", "--task", "pr"), solved("p.npz", "--task", "pr", "--z", "1")
+    assert (exact["status"], bound["status"], bound["z"]) == ("exact", "bound", 1)
+    assert exact["value"] == pytest.approx(2**12 + 2)
+    assert bound["ln"] > exact["ln"]
+
+
+def test_costs_count_as_negative_logarithms(solved):
+    Path("p.wcsp").write_text("p 1 3 1 100\n3\n1 0 0 2\n1 2\n2 100\n")
+    assert solved("p.wcsp", "--task", "pr")["value"] == pytest.approx(1 + math.exp(-2))
+
+
+def test_samplers_may_be_named_and_seeded(solved):
+    formats.save(ring(9, 3), "p.npz")
+    found = solved("p.npz", "--method", "gibbs", "--seed", "5", "--set", "local.runs=2")
+    assert found["agents"][0]["method"] == "gibbs"
+    assert (found["provenance"]["seed"], found["provenance"]["config"]["local"]["runs"]) == (5, 2)
+    assert found["objective"] == 0
+
+
+def test_results_are_tables_for_people_and_files_for_programs(capfd):
+    Path("n.uai").write_text(NETWORK)
+    assert main(["solve", "n.uai", "--output", "r/mpe.json"]) == 0
+    shown = capfd.readouterr().out
+    assert "optimal (proven)" in shown and "product     0.1875 " in shown and ", x2 = " in shown
+    assert json.loads(Path("r/mpe.json").read_text())["value"] == pytest.approx(0.1875)
+    for task, word in (("pr", "ln Z"), ("count", "solutions        10")):
+        assert main(["solve", "n.uai", "--task", task, "--output", f"{task}.json"]) == 0
+        assert word in capfd.readouterr().out
+        assert json.loads(Path(f"{task}.json").read_text())["task"] == task
+
+
+def test_counts_of_many_digits_are_written_whole():
+    n = 16000
+    problem = Problem(tuple(f"x{i}" for i in range(n)), np.full(n, 2), ("a",), np.zeros(n, dtype=int), ())
+    text = measure(problem, parse({"problem": {"file": "-"}}), "count").to_json()
+    assert len(text) > n * math.log10(2)
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["nowhere.uai"], "nowhere.uai: no such file"),
+        (["n.uai", "--task", "mar"], "--task: expected one of mpe, pr, count, got 'mar'"),
+        (["n.uai", "--method", "gibs"], "--method: unknown sampler 'gibs'; did you mean 'gibbs'?"),
+        (["n.uai", "--method", "gibbs", "--task", "pr"], "--method: --task pr takes auto, exact, mini-bucket"),
+        (["n.uai", "--task", "count", "--z", "3"], "--z: --task count splits nothing"),
+        (["n.uai", "--method", "exact", "--z", "3"], "--z: --method exact splits nothing"),
+        (["n.uai", "--method", "gibbs", "--z", "3"], "--z: one agent sends no messages that gibbs could split"),
+        (["n.uai", "--z", "0"], "--z: expected auto or a whole number >= 1, got 0"),
+        (["n.uai", "--z", "1"], "the whole problem: z = 1 is too small"),
+        (["n.uai", "--z", "1", "--task", "pr"], "--z: z = 1 is too small"),
+        (["n.uai", "--set", "local.rums=3"], "--set local.rums: unknown key"),
+        (["n.uai", "--set", "budget.memory=9", "--task", "pr"], "the partition function needs"),
+        (["n.uai", "--set", "budget.memory=9", "--task", "count"], "counting needs"),
+        (["n.uai", "--output", "."], "--output: .: cannot be written"),
+        (["run.yaml"], "run.yaml: is a configuration, not a problem file; use 'dmcmc run run.yaml'"),
+        (["n.uai", "--agents", "9"], "--agents: expected 1 to 3"),
+    ],
+)
+def test_what_cannot_be_solved_is_said_in_a_line(argv, message, capfd):
+    Path("n.uai").write_text(NETWORK)
+    Path("run.yaml").write_text("problem: {file: n.uai}")
+    assert main(["solve", *argv]) == 2
+    out, error = capfd.readouterr()
+    assert out == "" and error.count("\n") == 1
+    assert error.removeprefix("dmcmc: error: ").startswith(message)
+
+
+@pytest.mark.skipif(not rows({"uai"}), reason=REASON)
+def test_partition_functions_of_real_networks_have_six_digits():
+    for row in rows({"uai", "bif.gz"}):
+        known = row["pr_log10_list"] or row["pr_log10_ours"]
+        if known and row["file"] != "DBN_12.uai":  # some seconds
+            found = measure(formats.load(path_of(row)), parse({"problem": {"file": "-"}}), "pr")
+            assert found.log10 == pytest.approx(float(known), rel=1.5e-6, abs=1e-6)
+
+
+@pytest.mark.skipif(not rows({"wcsp"}), reason=REASON)
+@pytest.mark.parametrize("row", [r for r in rows({"wcsp", "uai", "bif.gz", "cfn", "xml", "yaml"}) if r["file"] in
+    ("54.wcsp", "GEOM30a_4.wcsp", "0.wcsp", "oconnell.wcsp", "Segmentation_12.uai", "pigs.bif.gz", "salldiff1.cfn",
+     "rep_0_x_10.xml", "graph_coloring_20.yaml")], ids=lambda row: row["file"])  # fmt: skip
+def test_real_instances_are_solved_to_their_optimum(solved, row):
+    found = solved(path_of(row))
+    assert found["status"] == "optimal"
+    assert found["objective"] == pytest.approx(float(row["optimum"]), abs=6e-4)

@@ -1,0 +1,99 @@
+"""Reading BIF networks: rows by their parents' values, in any order; a probability p is the utility ln p."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dmcmc.formats import registry as formats
+from dmcmc.inference.runtime.errors import FileError
+
+HEAD = """network "rain model" {
+  property author: someone; // the author
+}
+variable rain {
+  type discrete [ 2 ] { yes, no };
+}
+variable wet { /* the
+grass */ type discrete [ 3 ] { "a b", 1.5, <=2 };
+  property "position = (1, 2)";
+}
+"""
+EXAMPLE = (
+    HEAD
+    + """probability ( rain ) { table 0.25, 0.75; }
+probability ( wet | rain ) {
+  (no) 0.5, 0.5, 0;
+  (yes) 1e-1, .9, 0.0;
+}
+"""
+)
+
+
+def error_of(text):
+    with pytest.raises(FileError) as caught:
+        formats.parse(text.encode(), "bif")
+    return str(caught.value).removeprefix("text: ")
+
+
+def test_names_labels_and_probabilities():
+    problem = formats.parse(EXAMPLE.encode())
+    assert (problem.name, problem.sense, problem.agents) == ("rain model", "max", ("all",))
+    assert problem.variables == ("rain", "wet")
+    assert problem.labels == (("yes", "no"), ("a b", "1.5", "<=2"))
+    assert [(f.name, f.scope) for f in problem.factors] == [("rain", (0,)), ("wet", (0, 1))]
+    assert problem.evaluate({"rain": "yes", "wet": "1.5"}).objective == pytest.approx(math.log(0.25 * 0.9))
+    assert problem.evaluate({"rain": "no", "wet": "a b"}).objective == pytest.approx(math.log(0.75 * 0.5))
+    assert problem.evaluate({"rain": "no", "wet": "<=2"}).violation == 1
+
+
+def test_a_whole_table_has_the_child_first():
+    text = HEAD + "probability ( wet | rain ) { table .1, .2, .3, .4, .6, .4; }"
+    (factor,) = formats.parse(text.encode()).factors
+    assert np.allclose(np.exp(factor.table), [[0.1, 0.3, 0.6], [0.2, 0.4, 0.4]])
+
+
+def test_a_default_fills_the_rows_that_are_not_there():
+    text = HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; default .2, .3, .5; }"
+    (factor,) = formats.parse(text.encode()).factors
+    assert np.allclose(np.exp(factor.table), [[0.2, 0.3, 0.5], [1, 0, 0]])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "line 1: expected a variable, but the file ends"),
+        ("node a {}", "line 1: expected network, variable or probability, got 'node'"),
+        ("network n {", "line 1: expected 'property', but the file ends"),
+        ("network n { property", "line 1: expected ';', but the file ends"),
+        ('network "n', "line 1: unexpected '\"'"),
+        ("variable a {\n}", "line 2: variable 'a': expected its type"),
+        ("variable a { type continuous", "line 1: expected 'discrete', got 'continuous'"),
+        ("variable a { type discrete [2] { x } }", "line 1: variable 'a': 2 values are declared, 1 are named"),
+        ("variable a { type discrete [0] { } }", "line 1: variable 'a': 0 values are declared, 0 are named"),
+        ("variable a { type discrete [2] { x, x } }", "line 1: variable 'a': value 'x' stands twice"),
+        (HEAD + "variable wet", "line 11: variable 'wet' is declared twice"),
+        (HEAD + "probability ( sun )", "line 11: variable 'sun' is not declared"),
+        (HEAD + "probability ( wet | wet ) {", "line 11: a variable stands twice in this table"),
+        (HEAD + "probability ( rain ) {\ntable 1; }", "line 12: 1 numbers; 2 are needed"),
+        (HEAD + "probability ( rain ) { table 1, 2, 3; }", "line 11: more than 2 numbers"),
+        (HEAD + "probability ( rain ) { table 1, -2; }", "line 11: expected a probability or ';', got '-2'"),
+        (HEAD + "probability ( rain ) { table 1, nan; }", "line 11: expected a probability or ';', got 'nan'"),
+        (HEAD + "probability ( rain ) { table 1, 1e999; }", "line 11: '1e999' is too large"),
+        (HEAD + "probability ( rain ) { rows 1; }", "line 11: expected table, default or a row"),
+        (HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; }", "line 11: 1 of 2 rows; the one of values [0] is"),
+        (HEAD + "probability ( wet | rain ) { (maybe) 1, 0, 0; }", "line 11: 'maybe' is not a value of variable"),
+        (HEAD + "probability ( wet | rain ) { (no, no) 1, 0, 0; }", "line 11: 2 values for 1 parents"),
+        (HEAD + "probability ( wet | rain ) { (no) 1, 0, 0; (no) 1,0,0; }", "line 11: the row of (no) stands twice"),
+        (HEAD + "probability ( rain ) { table 1, 0; default 1, 0; }", "line 11: a table and rows; give one of the two"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line(text, message):
+    assert error_of(text).startswith(message)
+
+
+def test_a_default_does_not_make_a_huge_table():
+    variables = "".join(f"variable v{i} {{ type discrete [2] {{ a, b }}; }}\n" for i in range(40))
+    parents = ", ".join(f"v{i}" for i in range(1, 40))
+    message = error_of(f"{variables}probability ( v0 | {parents} ) {{ default 1, 0; }}")
+    assert message == "line 41: a table of 549755813888 rows, of which 0 are given"

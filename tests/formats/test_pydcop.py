@@ -1,0 +1,203 @@
+"""Reading pyDCOP's YAML: what the files mean, who owns what, and one clear line for what is wrong."""
+
+from itertools import product
+
+import pytest
+from support import instances
+from support.dcop_examples import PYDCOP_COLOURING, PYDCOP_HINTS, PYDCOP_MEETINGS, PYDCOP_MEETINGS_DIST
+
+from dmcmc.config.schema import parse
+from dmcmc.formats import registry as formats
+from dmcmc.inference.runtime.errors import DmcmcError, FileError
+from dmcmc.run.solve import solve
+
+
+def read(text):
+    return formats.parse(text.encode(), "pydcop", "p.yaml")
+
+
+def error_of(text):
+    with pytest.raises(DmcmcError) as caught:
+        read(text)
+    message = str(caught.value)
+    assert "\n" not in message and message.startswith("p.yaml")
+    return message.removeprefix("p.yaml")
+
+
+def entries(problem, name):
+    """A factor's entries in the problem's own sense, forbidden ones as None."""
+    own = next(f for f in problem.factors if f.name == name)
+    found = [own.entry(values) for values in product(*map(range, own.shape))]
+    return [None if e is None else problem.to_own_sense(e) for e in found]
+
+
+def best_of(problem):
+    result = solve(problem, parse({"problem": {"file": "-"}, "local": {"method": "exact"}}))
+    assert result.status == "optimal"
+    return result
+
+
+def owners(problem):
+    return {name: problem.agents[a] for name, a in zip(problem.variables, problem.owner, strict=True)}
+
+
+def test_constraints_in_both_forms_and_costs_of_variables():
+    problem = read(PYDCOP_COLOURING)
+    assert (problem.name, problem.sense) == ("graph coloring", "min")
+    assert problem.labels == (("R", "G", "B"),) * 4
+    assert entries(problem, "c0") == [1000, 0, 0, 0, 1000, 0, 0, 0, 1000]
+    assert entries(problem, "c3") == [7, 0, 2, 0, 7, 2, 2, 0, 7]
+    assert entries(problem, "c4") == [3, None, 1]
+    assert entries(problem, "v3.cost_function") == [0.5, 0, 0]
+    assert best_of(problem).objective == 1
+
+
+def test_as_many_agents_as_variables_own_one_each():
+    assert owners(read(PYDCOP_COLOURING)) == {"v0": "a0", "v1": "a1", "v2": "a2", "v3": "a3"}
+
+
+def test_bodies_ranges_booleans_and_hints():
+    problem = read(PYDCOP_HINTS)
+    assert problem.labels == (None, None, None, ("true", "false"))
+    assert owners(problem) == {"l1": "room1", "l2": "room2", "m1": "room2", "on": "room1"}
+    model = next(f for f in problem.factors if f.name == "model")
+    for values in product(range(5), range(5), range(2), range(5)):
+        chosen = dict(zip([problem.variables[v] for v in model.scope], values, strict=False))
+        total = 0.5 * chosen["l1"] + 0.5 * chosen["l2"] if chosen["on"] == 0 else 0
+        if all(chosen[v] < s for v, s in zip(chosen, model.shape, strict=True)):
+            at = [chosen[problem.variables[v]] for v in model.scope]
+            assert model.entry(at) == (0 if abs(total - chosen["m1"]) < 0.6 else -100)
+    assert best_of(problem).objective == 9
+
+
+def test_a_distribution_beside_the_file_says_who_owns_what(tmp_path):
+    (tmp_path / "meetings.yaml").write_text(PYDCOP_MEETINGS)
+    assert owners(formats.load(tmp_path / "meetings.yaml")) == {"v_1_1": "a_1", "v_1_2": "a_1", "v_2_1": "a_2"}
+    swapped = PYDCOP_MEETINGS_DIST.replace("a_1: [v_1_1, v_1_2]", "a_1: [v_1_1]").replace("[v_2_1]", "[v_2_1, v_1_2]")
+    (tmp_path / "meetings_dist.yaml").write_text(swapped)
+    problem = formats.load(tmp_path / "meetings.yaml")
+    assert owners(problem) == {"v_1_1": "a_1", "v_1_2": "a_2", "v_2_1": "a_2"}
+    (tmp_path / "other.yaml").write_text(PYDCOP_MEETINGS_DIST)
+    problem = formats.load(tmp_path / "meetings.yaml", distribution=tmp_path / "other.yaml")
+    assert owners(problem) == {"v_1_1": "a_1", "v_1_2": "a_1", "v_2_1": "a_2"}
+    result = best_of(problem)
+    assert result.objective == 14 and len(result.agents) == 2
+
+
+def test_what_pydcop_prints_is_read_as_it_is():
+    assert owners(read(PYDCOP_MEETINGS + PYDCOP_MEETINGS_DIST)) == {"v_1_1": "a_1", "v_1_2": "a_1", "v_2_1": "a_2"}
+
+
+def test_variables_without_owner_are_shared_out_evenly_and_together():
+    chain = "name: c\nobjective: min\ndomains: {d: {values: [0, 1]}}\nvariables:\n"
+    chain += "".join(f"  v{i}: {{domain: d}}\n" for i in range(6)) + "constraints:\n"
+    chain += "".join(f"  c{i}: {{type: intention, function: v{i} * v{i + 1}}}\n" for i in range(5))
+    assert read(chain).agents == ("all",)
+    assert read(chain + "agents: [a, b]").owner.tolist() == [0, 0, 0, 1, 1, 1]
+    together = "agents: [a, b]\ndistribution_hints: {must_host: {b: [c0]}, host_with: {v5: [c0, v4]}}"
+    assert read(chain + together).owner.tolist() == [0, 0, 0, 1, 1, 1]
+    assert read(chain + together.replace("v5: [c0, v4]", "v0: [c0, v4]")).owner.tolist() == [1, 1, 0, 0, 1, 0]
+
+
+def test_a_sum_over_many_variables_is_taken_apart():
+    text = "name: s\nobjective: max\ndomains: {d: {values: [0..9]}}\nvariables:\n"
+    text += "".join(f"  v{i}: {{domain: d}}\n" for i in range(12))
+    total = " + ".join(f"v{i} * v{i + 1}" for i in range(11))
+    problem = read(text + f"constraints:\n  c: {{type: intention, function: {total} - 5}}\n")
+    assert max(len(f.scope) for f in problem.factors) == 2
+    assert problem.evaluate([2] * 12).objective == 4 * 11 - 5
+    product_of_all = " * ".join(f"v{i}" for i in range(12))
+    message = error_of(text + f"constraints:\n  c: {{type: intention, function: {product_of_all}}}\n")
+    assert "a table of 1e+12 entries" in message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("objective: min", "objective: most", ":2: objective: expected min or max, got 'most'"),
+        ("objective: min", "objectiv: min", "unknown section; did you mean 'objective'"),
+        ("values: [R, G, B]", "values: []", "expected 'values' with a list"),
+        ("values: [R, G, B]", "values: [R, [G], B]", "a value is a word or a number"),
+        ("values: [R, G, B]", "values: [R, G, R]", "a value stands twice"),
+        ("values: [R, G, B]", "values: [0..99999999]", "at most 4,194,304 values"),
+        ("values: [R, G, B]", "values: [9..0]", "expected a range such as 0..9"),
+        ("v0: {domain: colors}", "v0: {domain: colours}", "did you mean 'colors'"),
+        ("v0: {domain: colors}", "v0: colors", ":10: variables.v0: expected 'domain' with the name of a domain"),
+        ("v3 == 'R'", "v2 == 'R'", "the cost of a variable depends on that variable, v3, alone"),
+        (
+            "type: intention, function: 1000 if v0 == v1",
+            "type: intention, function: 1000 if v0 == w",
+            "w is no variable",
+        ),
+        ("type: intention", "type: intension", "expected intention or extensional, got 'intension'"),
+        ("type: intention, ", "type: intention, source: f.py, ", "functions in other files are not available"),
+        ("1000 if v0 == v1 else 0", "v0.lower()", "the expression calls v0.lower()"),
+        ("1000 if v0 == v1 else 0", "'1000 if'", "the expression is not valid"),
+        ("1000 if v0 == v1 else 0", "[1]", "expected an expression, got [1]"),
+        ("1000 if v0 == v1 else 0", "1e999 if v0 == v1 else -1e999", "contains -inf"),
+        ("1000 if v0 == v1 else 0", "9 ** 9 ** 9 if v0 == v1 else 0", "more than 4096 bits"),
+        ("variables: [v2, v3]", "variables: [v2, v4]", "v4 is no variable"),
+        ("variables: [v2, v3]", "variables: [v2, v2]", "a variable stands twice"),
+        ("variables: [v2, v3]", "variables: []", "expected a list of variables"),
+        ("0: R G | G R", "0: R G | G", "the assignment 'G' has 1 values for 2 variables"),
+        ("0: R G | G R", "0: R G | G X", "'X' is in no domain there"),
+        ("0: R G | G R", "x: R G | G R", "constraints.c3.values.x: a cost must be a number"),
+        ("0: R G | G R", ".nan: R G | G R", "a cost must be a number"),
+        ("    default: 2\n", "", "constraints.c3: not every assignment has a value and there is no 'default'"),
+        ("    default: 2\n", "    defualt: 2\n", "unknown key; did you mean 'default'"),
+        ("agents: [a0, a1, a2, a3]", "agents: [a0, a0]", "an agent stands twice"),
+        ("agents: [a0, a1, a2, a3]", "agents: 7", "expected names, got 7"),
+        ("agents: [a0, a1, a2, a3]", "distribution: {a0: [v9]}", "'v9' is no variable and no constraint"),
+        ("agents: [a0, a1, a2, a3]", "agents: [a]\ndistribution: {b: [v0]}", "distribution.b: is no agent"),
+        ("agents: [a0, a1, a2, a3]", "distribution: {a: [v0], b: [v0]}", "v0 is hosted by another agent, too"),
+        (
+            "agents: [a0, a1, a2, a3]",
+            "external_variables: {e: {domain: colors}}",
+            "external_variables.e: external variab",
+        ),
+        ("name: graph coloring", "name: [", "not valid YAML"),
+        ("name: graph coloring", "name: !!python/object/apply:os.system [ls]", "not valid YAML"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line_and_key(old, new, message):
+    assert message in error_of(PYDCOP_COLOURING.replace(old, new, 1))
+
+
+def test_aliases_depth_and_size_are_bounded():
+    bomb = "a0: &a0 [1, 2]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
+    assert "too many or too deeply nested" in error_of(bomb)
+    assert "too many or too deeply nested" in error_of("[" * 100_000)
+    assert "too many or too deeply nested" in error_of("a: &a [*a]")
+    assert "not valid YAML" in error_of("a: \x00")
+    assert "expected sections" in error_of("7")
+
+
+def test_files_that_pydcop_writes_with_anchors_are_read():
+    text = PYDCOP_COLOURING.replace("values: [R, G, B]", "values: &v [R, G, B]\n  more: {values: *v}")
+    assert read(text).labels[0] == ("R", "G", "B")
+
+
+def test_a_damaged_distribution_file_is_named(tmp_path):
+    (tmp_path / "p.yaml").write_text(PYDCOP_MEETINGS)
+    (tmp_path / "p_dist.yaml").write_text("distribution:\n  a_3: [v_1_1]\n")
+    with pytest.raises(FileError, match=r"p_dist.yaml:2: distribution.a_3: is no agent"):
+        formats.load(tmp_path / "p.yaml")
+    (tmp_path / "p_dist.yaml").write_text("cost: 1\n")
+    with pytest.raises(FileError, match=r"p_dist.yaml: expected 'distribution'"):
+        formats.load(tmp_path / "p.yaml")
+    with pytest.raises(FileError, match=r"nowhere.yaml: no such file"):
+        formats.load(tmp_path / "p.yaml", distribution=tmp_path / "nowhere.yaml")
+
+
+@pytest.mark.parametrize("row", instances.rows({"yaml", "yml"}) or [None])
+def test_real_instances(row):
+    if row is None:
+        pytest.skip(instances.REASON)
+    problem = formats.load(instances.path_of(row))
+    assert problem.n_variables == int(row["n_vars"])
+    assert problem.domains.max() == int(row["max_domain"])
+    costs = sum(f.name.endswith(".cost_function") for f in problem.factors)
+    assert len(problem.factors) - costs == int(row["n_constraints"])
+    assert max(len(f.scope) for f in problem.factors) == int(row["max_arity"])
+    if row["n_vars"] == "4":  # the others take some seconds; their optima are 32 and 66.2
+        assert best_of(problem).objective == float(row["optimum"])

@@ -1,0 +1,256 @@
+"""Reading XCSP 2.1: what the files mean, and one clear line for what is wrong with them."""
+
+import gzip
+from itertools import product
+
+import numpy as np
+import pytest
+from support import instances
+from support.dcop_examples import FRODO_MEETINGS, FRODO_MIXED
+
+from dmcmc.config.schema import parse
+from dmcmc.formats import registry as formats
+from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.runtime.errors import DmcmcError, FileError, Unavailable
+from dmcmc.run.solve import solve
+
+MINIMAL = """<instance><presentation maximize="{maximize}"/>
+<domains><domain name="d" {nb}>{values}</domain></domains>
+<variables><variable name="x" domain="d"/><variable name="y" domain="d"/></variables>
+<relations><relation name="r" arity="2" {about}>{tuples}</relation></relations>
+<constraints {limits}><constraint name="c" arity="2" scope="x y" reference="r"/></constraints></instance>"""
+
+
+def minimal(tuples, about='semantics="soft" defaultCost="0"', values="0..1", nb="", maximize="false", limits=""):
+    return MINIMAL.format(tuples=tuples, about=about, values=values, nb=nb, maximize=maximize, limits=limits)
+
+
+def read(text):
+    return formats.parse(text if isinstance(text, bytes) else text.encode(), "xcsp", "p.xml")
+
+
+def costs(problem, factor=0):
+    """A factor's costs or utilities, forbidden ones as None."""
+    own = problem.factors[factor]
+    entries = [own.entry(values) for values in product(*map(range, own.shape))]
+    return [None if e is None else problem.to_own_sense(e) for e in entries]
+
+
+def error_of(text, kind=FileError):
+    with pytest.raises(kind) as caught:
+        read(text)
+    message = str(caught.value)
+    assert "\n" not in message and message.startswith("p.xml: ")
+    return message.removeprefix("p.xml: ")
+
+
+def best_of(problem):
+    result = solve(problem, parse({"problem": {"file": "-"}, "local": {"method": "exact"}}))
+    assert result.status == "optimal"
+    return result
+
+
+def test_agents_own_their_variables():
+    problem = read(FRODO_MEETINGS)
+    assert (problem.name, problem.sense, problem.agents) == ("meetings", "min", ("ann", "bob"))
+    assert problem.variables == ("m0ann", "m1ann", "m0bob", "m2bob")
+    assert problem.owner.tolist() == [0, 0, 1, 1]
+    assert problem.labels == ((1, 2, 3),) * 4
+    assert [f.name for f in problem.factors] == ["m0", "ann", "bob", "t0", "t1", "t2"]
+
+
+def test_a_meeting_problem_is_solved_by_its_agents():
+    result = best_of(read(FRODO_MEETINGS))
+    assert result.objective == 4
+    assert len(result.agents) == 2
+    assert result.assignment["m0ann"] == result.assignment["m0bob"]
+
+
+def test_every_semantics_predicates_and_functions():
+    problem = read(FRODO_MIXED)
+    assert (problem.sense, problem.agents) == ("max", ("all",))
+    assert problem.labels[2] == (-1, 3, 7)
+    assert costs(problem, 0) == [None, 0, 0, None, None, 0, None, None, None]
+    assert costs(problem, 1) == [None, 0, 0]
+    assert costs(problem, 2) == [-4, -10, None, -10, -4, -10, -10, -10, 3.5]
+    assert costs(problem, 3) == [0, 0, 0, 0, 0, 0, 0, None, 0]
+    assert costs(problem, 4) == [z * (y % 2) if z >= y else -z for y in (1, 2, 3) for z in (-1, 3, 7)]
+
+
+def test_a_cost_holds_for_the_tuples_after_it():
+    problem = read(minimal("3: 0 0|0 1|infinity: 1 0 | 2.5:1 1|"))
+    assert costs(problem) == [3, 3, None, 2.5]
+
+
+def test_of_a_tuple_listed_twice_the_last_counts():
+    assert costs(read(minimal("3: 0 0|5: 0 0"))) == [5, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("about", "tuples", "expected"),
+    [
+        ('semantics="supports"', "0 1|1 0", [None, 0, 0, None]),
+        ('semantics="conflicts"', "0 1|1 0", [0, None, None, 0]),
+        ('defaultCost="7"', "1: 0 1", [7, 1, 7, 7]),
+        ("", "1: 0 0|0 1|1 0|1 1", [1, 1, 1, 1]),
+        ('semantics="soft" defaultCost="infinity" nbTuples="0"', "", [None] * 4),
+        (f'semantics="soft" defaultCost="{2**61}"', f"{2**60 + 1}: 0 0", [2**60 + 1, 2**61, 2**61, 2**61]),
+    ],
+)
+def test_semantics_may_be_left_out_where_the_costs_show_it(about, tuples, expected):
+    assert costs(read(minimal(tuples, about))) == expected
+
+
+@pytest.mark.parametrize(
+    ("nb", "values", "labels"),
+    [
+        ('nbValues="2"', "", (1, 2)),
+        ("", "0..1", None),
+        ("", "0 1", None),
+        ('nbValues="4"', "-1..1 7", (-1, 0, 1, 7)),
+        ("", "0.5 1", (0.5, 1)),
+    ],
+)
+def test_domains_have_values_and_ranges(nb, values, labels):
+    assert read(minimal("", 'defaultCost="0"', values, nb)).labels[0] == labels
+
+
+def test_forbidden_is_minus_infinity_where_utilities_are_maximised():
+    problem = read(minimal("-infinity: 0 0|4: 1 1", maximize="true"))
+    assert costs(problem) == [None, 0, 0, 4]
+    assert "+inf" in error_of(minimal("infinity: 0 0", maximize="true"))
+
+
+def test_costs_from_the_maximal_cost_on_are_forbidden():
+    assert costs(read(minimal("9: 0 0|10: 1 1", limits='maximalCost="10"'))) == [9, 0, 0, None]
+
+
+def test_a_large_relation_stays_a_list():
+    scope = " ".join(f"v{i}" for i in range(40))
+    variables = "".join(f'<variable name="v{i}" domain="d"/>' for i in range(40))
+    text = f"""<instance><domains><domain name="d">0..9</domain></domains><variables>{variables}</variables>
+    <relations><relation name="r" arity="40" defaultCost="1">0:{" ".join("5" * 40)}</relation></relations>
+    <constraints><constraint name="c" scope="{scope}" reference="r"/>
+    <constraint name="e" scope="{scope}" reference="r"/></constraints></instance>"""
+    problem = read(text)
+    assert all(isinstance(factor, SparseFactor) for factor in problem.factors)
+    assert [f.name for f in problem.factors] == ["c", "e"]
+    assert problem.evaluate([5] * 40).objective == 0
+    assert problem.evaluate([5] * 39 + [4]).objective == 2
+
+
+def test_packed_files_are_recognised_by_content(tmp_path):
+    (tmp_path / "p.dat").write_bytes(gzip.compress(FRODO_MEETINGS.encode()))
+    assert formats.load(tmp_path / "p.dat").agents == ("ann", "bob")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("<instance", "<problem", "line 30: not well-formed XML: mismatched tag"),
+        ('scope="m0ann m0bob"', 'scope="m0ann m9"', "line 23: constraint 'm0': variable 'm9' is not defined"),
+        ('scope="m0ann m0bob"', 'scope="m0ann m0ann"', "constraint 'm0': variable 'm0ann' stands twice in its scope"),
+        ('arity="2" scope="m0ann m0bob"', 'arity="3" scope="m0ann m0bob"', "arity is 3, but the scope has 2"),
+        ('reference="EQ"', 'reference="LT"', "its reference 'LT' is no relation, predicate or function"),
+        ('reference="EQ"', 'reference="early"', "2 variables, but relation 'early' has 1"),
+        ('agent="bob"', 'agent="eve"', "line 14: variable 'm0bob': agent 'eve' is not listed in <agents>"),
+        ('domain="slots" agent="bob"', 'domain="slot" agent="bob"', "domain 'slot' is not defined"),
+        ('domain="slots" agent="bob"', 'domain="slots"', "variable 'm0bob': has no agent"),
+        ('nbValues="3">1..3', 'nbValues="4">1..3', "nbValues is 4, but 3 values are listed"),
+        ("1..3", "3..1", "3..1: a range goes upwards"),
+        ("1..3", "1..999999999999", "domains have at most 4,194,304 values"),
+        ("1..3", "1 1 2", "a value stands twice"),
+        ("1..3", "a b c", "'a' is no value and no range such as 1..5"),
+        (
+            "0: 1 1|2 2|3 3",
+            "0: 1 1|2 2|3 4",
+            "line 19: relation 'EQ': the tuple '3 4' has a value that is in no domain",
+        ),
+        ("0: 1 1|2 2|3 3", "0: 1 1|2 2", "nbTuples is 3, but 2 tuples are listed"),
+        ("0: 1 1|2 2|3 3", "0: 1 1|2 2|3", "the tuple '3' has 1 values; the arity is 2"),
+        ("0: 1 1|2 2|3 3", "x: 1 1|2 2|3 3", "'x' is no cost"),
+        ("0: 1 1|2 2|3 3", "nan: 1 1|2 2|3 3", "'nan' is no cost"),
+        ("0: 1 1|2 2|3 3", "1 1|2 2|3 3", "the tuple '1 1' has no cost"),
+        ("0: 1 1|2 2|3 3", f"{2**70}: 1 1|2 2|3 3", "whole numbers beyond 62 bits"),
+        ('semantics="soft"', 'semantics="hard"', "semantics is soft, supports or conflicts, not 'hard'"),
+        ('name="m1ann"', 'name="m0ann"', "variable 'm0ann' stands twice"),
+        ('name="bob"', 'name="ann"', "agent 'ann' stands twice"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(old, new, message):
+    assert message in error_of(FRODO_MEETINGS.replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            'reference="less"',
+            'reference="global:allDifferent"',
+            "the global constraint 'allDifferent' is not available",
+        ),
+        ("<functional>and(", "<infix>and(", "not well-formed"),
+        ('<variable name="x"', '<variable type="random" name="x"', "variable 'x': the type 'random' is not available"),
+        ("<predicates", "<probabilities/><predicates", "stochastic problems"),
+        ("ge(abs", "foo(abs", "predicate 'far': the expression calls foo()"),
+        ("D),not", "E),not", "uses E, which is none of its parameters (A, B, D)"),
+        ("int A int B int D", "int A B int D", "parameters are pairs such as 'int X0 int X1'"),
+        ("<parameters>x z 1<", "<parameters>x z<", "constraint 'c3': 2 parameters; 'far' has 3"),
+        ("<parameters>x z 1<", "<parameters>x w 1<", "parameter 'w' is no variable of its scope and no number"),
+        ("mod(B,2)", "mod(B,0)", "cannot be evaluated: integer division or modulo by zero"),
+        ("mod(B,2)", "pow(9,pow(9,9))", "has a power of more than 4096 bits"),
+    ],
+)
+def test_formulas_that_are_refused(old, new, message):
+    with pytest.raises(DmcmcError) as caught:
+        read(FRODO_MIXED.replace(old, new, 1))
+    assert message in str(caught.value)
+
+
+def test_entities_and_document_types_are_refused():
+    bomb = '<?xml version="1.0"?><!DOCTYPE x [<!ENTITY a "aa"><!ENTITY b "&a;&a;">]><instance name="&b;"/>'
+    assert "document type or entities" in error_of(bomb)
+    external = '<!DOCTYPE x SYSTEM "file:///etc/passwd"><instance/>'
+    assert "document type or entities" in error_of(external)
+    assert "undefined entity" in error_of("<instance>&a;</instance>")
+
+
+def test_depth_and_encodings_are_bounded():
+    assert "more than 40 levels" in error_of("<instance>" + "<a>" * 10_000)
+    assert "not readable XML" in error_of('<?xml version="1.0" encoding="foo"?><instance/>')
+    assert "expected <instance>, not <a>" in error_of("<a/>")
+    assert "not well-formed" in error_of(b"\xff\xfe\x00")
+
+
+def test_a_function_over_a_table_that_fits_nowhere_is_refused():
+    variables = "".join(f'<variable name="v{i}" domain="d"/>' for i in range(30))
+    text = f"""<instance><domains><domain name="d">0..9</domain></domains><variables>{variables}</variables>
+    <functions><function name="f"><parameters>int A</parameters><expression><functional>A</functional></expression>
+    </function></functions><constraints><constraint name="c" scope="{" ".join(f"v{i}" for i in range(30))}"
+    reference="f"><parameters>v0</parameters></constraint></constraints></instance>"""
+    assert "a table of 1e+30 entries" in error_of(text)
+
+
+@pytest.mark.parametrize("row", instances.rows({"xml"}) or [None])
+def test_real_instances(row):
+    if row is None:
+        pytest.skip(instances.REASON)
+    path = instances.path_of(row)
+    if row["file"] == "sf.xml":  # several of its constraints have a variable twice
+        with pytest.raises(FileError, match="line 88: constraint 'c25': variable 'v3' stands twice in its scope"):
+            formats.load(path)
+        return
+    problem = formats.load(path)
+    assert problem.n_variables == int(row["n_vars"])
+    assert problem.domains.max() == int(row["max_domain"])
+    assert len(problem.factors) == int(row["n_constraints"])
+    assert problem.n_agents > 1 and np.unique(problem.owner).size == problem.n_agents
+    if row["optimum"] == "INFEASIBLE":
+        assert solve(problem, parse({"problem": {"file": "-"}})).status == "infeasible"
+    elif row["optimum_status"] == "proved here":
+        assert best_of(problem).objective == float(row["optimum"])
+
+
+def test_unavailable_parts_are_named_as_such():
+    text = FRODO_MIXED.replace('reference="less"', 'reference="global:cumulative"')
+    assert "cumulative" in error_of(text, Unavailable)

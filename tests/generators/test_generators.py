@@ -1,0 +1,293 @@
+"""The families: exact edge counts, connected, in their ranges, the same from the same seed, refused when senseless."""
+
+import math
+import os
+from collections import Counter
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dmcmc.formats import native
+from dmcmc.generators import graphs, registry
+from dmcmc.generators.parameters import stream
+from dmcmc.inference.model.tables import forbidden
+
+FAMILIES = list(registry.names())
+SMALL = {
+    "meeting-scheduling": {"agents": 4, "variables_per_agent": 5, "domain_size": 8, "interface_variables": 2},
+    "random": {"agents": 4, "variables_per_agent": 5, "domain_size": 3, "interface_variables": 2},
+    "random-network": {"nodes": 8, "domain_size": 3},
+    "scale-free": {"nodes": 8, "domain_size": 3},
+    "grid": {"rows": 3, "columns": 4, "domain_size": 3},
+}
+
+
+def pairs(problem):
+    return [f.scope for f in problem.factors if len(f.scope) == 2]
+
+
+def split(problem):
+    """Edges within an agent, by agent, and edges between agents."""
+    local, crossing = {a: [] for a in range(problem.n_agents)}, []
+    for u, v in pairs(problem):
+        (local[problem.owner[u]] if problem.owner[u] == problem.owner[v] else crossing).append((u, v))
+    return local, crossing
+
+
+def agents_graph(problem):
+    graph = nx.Graph(((problem.owner[u], problem.owner[v]) for u, v in split(problem)[1]))
+    graph.add_nodes_from(range(problem.n_agents))
+    return graph
+
+
+def graph_of(problem):
+    graph = nx.Graph(pairs(problem))
+    graph.add_nodes_from(range(problem.n_variables))
+    return graph
+
+
+def finite(problem):
+    return np.concatenate([f.table[~forbidden(f.table)] for f in problem.factors])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_same_seed_gives_the_same_file_byte_for_byte(family, tmp_path):
+    files = {}
+    for name, seed in (("one", 3), ("two", 3), ("three", 4)):
+        native.save(registry.generate(family, SMALL[family] | {"seed": seed}), tmp_path / name)
+        files[name] = (tmp_path / name).read_bytes()
+    assert files["one"] == files["two"] != files["three"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_is_connected_simple_and_generated_from_its_defaults(family):
+    for parameters in ({}, SMALL[family]):
+        problem = registry.generate(family, parameters)
+        assert nx.is_connected(graph_of(problem))
+        assert max(Counter(map(frozenset, pairs(problem))).values()) == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 12), st.integers(0, 70), st.integers(0, 2**63 - 1))
+def test_a_connected_graph_has_exactly_the_edges_asked_for(nodes, count, seed):
+    edges = graphs.connected(stream(seed, 0), nodes, count)
+    complete = nodes * (nodes - 1) // 2
+    assert len(edges) == len({tuple(e) for e in edges.tolist()}) == min(max(count, nodes - 1), complete)
+    assert all(0 <= u < v < nodes for u, v in edges)
+    graph = nx.Graph(edges.tolist())
+    graph.add_nodes_from(range(nodes))
+    assert nx.is_connected(graph)
+
+
+@given(st.integers(0, 2**50))
+def test_codes_and_pairs_are_inverse(code):
+    pair = graphs.pairs(np.array([code]))
+    assert 0 <= pair[0, 0] < pair[0, 1]
+    assert graphs.codes(pair).tolist() == [code]
+
+
+def test_further_edges_are_uniform_among_those_the_tree_leaves():
+    # A path 0-1-2-3 leaves 02, 13 and 03; two of them are drawn, so each with probability 2/3.
+    rng, tree = stream(5, 0), np.array([[0, 1], [1, 2], [2, 3]])
+    draws = 3000
+    seen = Counter(tuple(e) for _ in range(draws) for e in graphs.add_edges(rng, tree, 6, 2).tolist())
+    assert {seen.pop(e) for e in ((0, 1), (1, 2), (2, 3))} == {draws}
+    assert set(seen) == {(0, 2), (1, 3), (0, 3)}
+    assert all(abs(count - 2 * draws / 3) < 5 * math.sqrt(draws * 2 / 9) for count in seen.values())
+
+
+@pytest.mark.parametrize(
+    ("n", "p", "edges"), [(10, 0.5, 22), (10, 0, 9), (10, 1, 45), (10, 0.1, 9), (200, 0.29, 5771), (1, 0.5, 0)]
+)
+def test_edge_counts_are_floors_of_the_density_as_written(n, p, edges):
+    problem = registry.generate("random-network", {"nodes": n, "density": p, "domain_size": 1})
+    assert len(pairs(problem)) == edges
+
+
+@pytest.mark.parametrize("family", ["meeting-scheduling", "random"])
+@pytest.mark.parametrize("density", [0, 0.5, 1])
+def test_local_graphs_have_their_density_and_a_spanning_tree(family, density):
+    problem = registry.generate(family, {"agents": 4, "domain_size": 3, "local_density": density})
+    for agent, edges in split(problem)[0].items():
+        assert len(edges) == max(9, math.floor(45 * density))
+        own = np.flatnonzero(problem.owner == agent).tolist()
+        graph = nx.Graph(edges)
+        assert set(graph) == set(own) and nx.is_connected(graph)
+
+
+@pytest.mark.parametrize("interface", [1, 2, 3])
+@pytest.mark.parametrize("density", [0, 0.3, 0.5, 1])
+def test_random_interfaces_have_their_density_and_connect_all_agents(interface, density):
+    agents, each = 5, 6
+    parameters = {"agents": agents, "variables_per_agent": each, "domain_size": 2}
+    problem = registry.generate(
+        "random", parameters | {"interface_variables": interface, "global_density": density, "seed": 1}
+    )
+    crossing, b = split(problem)[1], agents * interface
+    possible = agents * (agents - 1) // 2 * interface**2
+    assert len(crossing) == min(max(agents - 1, math.floor(b * (b - 1) / 2 * density)), possible)
+    assert all(v % each < interface for edge in crossing for v in edge)
+    assert nx.is_connected(agents_graph(problem))
+
+
+def test_random_and_uniform_utilities_fill_1_to_1000():
+    for family, tables in (("random", {}), ("meeting-scheduling", {"tables": "uniform"})):
+        values = finite(registry.generate(family, tables))
+        assert (values.min(), values.max()) == (1, 1000)
+        assert abs(values.mean() - 500.5) < 5 * 288.7 / math.sqrt(values.size)
+
+
+@pytest.mark.parametrize("interface", [1, 3])
+def test_the_hierarchy_is_a_tree_that_shares_the_first_events(interface):
+    problem = registry.generate("meeting-scheduling", {"agents": 7, "interface_variables": interface, "seed": 2})
+    assert nx.is_tree(agents_graph(problem))
+    copies = split(problem)[1]
+    assert len(copies) == 6 * interface
+    assert all(u % 10 == v % 10 < interface and problem.owner[u] < problem.owner[v] for u, v in copies)
+
+
+def test_uniform_preferences_and_hard_share_the_graph():
+    scopes = [pairs(registry.generate("meeting-scheduling", {"tables": t})) for t in ("uniform", "preferences", "hard")]
+    assert scopes[0] == scopes[1] == scopes[2]
+
+
+def test_overlapping_events_are_worth_nothing_and_agreeing_copies_something():
+    problem = registry.generate("meeting-scheduling", {})
+    apart = np.abs(np.arange(24)[:, None] - np.arange(24))
+    for factor in problem.factors:
+        u, v = factor.scope
+        table = factor.table
+        if problem.owner[u] == problem.owner[v]:
+            gap = min(g for g in range(1, 5) if table[apart == g].any())
+            assert 1 <= gap <= 3 and not table[apart < gap].any()
+            assert table.min() == 0 and table.max() < 24
+        else:
+            assert np.array_equal(table, np.diag(np.diag(table)))
+            assert len(set(np.diag(table).tolist())) == 1 and table[0, 0] in {16, 24, 32, 40, 48}
+
+
+def test_a_pair_is_worth_the_sum_of_what_each_slot_is_worth():
+    table = registry.generate("meeting-scheduling", {}).factors[0].table.astype(int)
+    far = table[:10, 13:]  # more than any gap apart
+    assert np.abs(far - far[:1] - far[:, :1] + far[0, 0]).max() <= 2  # additive, but for rounding down
+
+
+def test_agents_are_busy_in_their_share_of_the_slots_in_hard_tables():
+    problem = registry.generate("meeting-scheduling", {"tables": "hard", "busy": 0.25})
+    unary = [f for f in problem.factors if len(f.scope) == 1]
+    assert sorted(f.scope[0] for f in unary) == list(range(100))
+    assert {int(forbidden(f.table).sum()) for f in unary} == {6}
+    for f in unary:
+        assert np.array_equal(f.table, unary[f.scope[0] // 10 * 10].table)
+
+
+def feasible(problem):
+    """Whether some assignment breaks no constraint, by arc-free backtracking on the most constrained variable."""
+    allowed = [np.ones(d, dtype=bool) for d in problem.domains]
+    near = {v: [] for v in range(problem.n_variables)}
+    for f in problem.factors:
+        may = ~forbidden(f.table)
+        if len(f.scope) == 1:
+            allowed[f.scope[0]] &= may
+        else:
+            near[f.scope[0]].append((f.scope[1], may))
+            near[f.scope[1]].append((f.scope[0], may.T))
+
+    def search(live, left):
+        if not left:
+            return True
+        v = min(left, key=lambda u: live[u].sum())
+        for value in np.flatnonzero(live[v]):
+            after = list(live)
+            for u, may in near[v]:
+                if u in left:
+                    after[u] = after[u] & may[value]
+            if all(after[u].any() for u in left if u != v) and search(after, left - {v}):
+                return True
+        return False
+
+    return search(allowed, frozenset(range(problem.n_variables)))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_hard_meetings_can_be_scheduled(seed):
+    parameters = {"agents": 12, "variables_per_agent": 5, "domain_size": 10, "interface_variables": 2, "tables": "hard"}
+    assert feasible(registry.generate("meeting-scheduling", parameters | {"seed": seed}))
+
+
+def test_more_meetings_than_slots_are_infeasible_and_kept():
+    crowded = {"agents": 1, "variables_per_agent": 4, "domain_size": 3, "local_density": 1, "tables": "hard"}
+    assert not feasible(registry.generate("meeting-scheduling", crowded))
+
+
+@pytest.mark.parametrize("family", ["random-network", "scale-free", "grid"])
+@pytest.mark.parametrize("tightness", [0, 0.29, 0.5, 1])
+def test_networks_forbid_the_same_number_of_entries_in_each_table(family, tightness):
+    problem = registry.generate(family, {"tightness": tightness, "domain_size": 10})
+    assert {int(forbidden(f.table).sum()) for f in problem.factors} == {round(100 * tightness)}
+    assert problem.sense == "min" and problem.n_agents == problem.n_variables
+    costs = -finite(problem)
+    assert costs.size == 0 or (costs.min() >= 0 and costs.max() <= 100)
+
+
+def test_forbidden_entries_fall_anywhere():
+    problem = registry.generate("grid", {"domain_size": 2, "rows": 30, "tightness": 0.25})
+    places = Counter(int(np.flatnonzero(forbidden(f.table).ravel())[0]) for f in problem.factors)
+    m = len(problem.factors)
+    assert all(abs(places[i] - m / 4) < 5 * math.sqrt(m * 3 / 16) for i in range(4))
+
+
+@pytest.mark.parametrize(("nodes", "edges"), [(1, 0), (2, 1), (3, 3), (50, 97)])
+def test_scale_free_networks_grow_by_two_edges_a_node(nodes, edges):
+    problem = registry.generate("scale-free", {"nodes": nodes, "domain_size": 2})
+    assert len(pairs(problem)) == edges
+    assert all(d >= 2 for _, d in graph_of(problem).degree()) or nodes < 3
+
+
+def test_scale_free_networks_prefer_what_is_connected_already():
+    degrees = [d for _, d in graph_of(registry.generate("scale-free", {"nodes": 2000, "domain_size": 1})).degree()]
+    # Uniform attachment gives a largest degree of order log n, about 30; preferential attachment one of order sqrt n.
+    assert max(degrees) > 60
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(1, 1), (1, 5), (3, 4), (4, None)])
+def test_grids_join_neighbours(rows, columns):
+    problem = registry.generate("grid", {"rows": rows, "domain_size": 2} | ({"columns": columns} if columns else {}))
+    expected = nx.convert_node_labels_to_integers(nx.grid_2d_graph(rows, columns or rows), ordering="sorted")
+    assert nx.utils.graphs_equal(graph_of(problem), nx.Graph(expected.edges)) or rows * (columns or rows) == 1
+
+
+def test_networks_can_be_cut_into_blocks_of_agents():
+    problem = registry.generate("grid", {"rows": 4, "agents": 3, "domain_size": 2})
+    assert problem.n_agents == 3
+    assert np.all(np.diff(problem.owner) >= 0) and set(Counter(problem.owner.tolist()).values()) == {5, 6}
+
+
+def test_names_tell_agent_and_event():
+    problem = registry.generate("meeting-scheduling", {})
+    assert (problem.variables[37], problem.agents[problem.owner[37]]) == ("a3.e7", "a3")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_smallest_sizes_are_problems(family):
+    smallest = {k: 1 for k in registry.defaults(family) if k in SMALL[family]} | {"seed": 0}
+    problem = registry.generate(family, smallest)
+    assert problem.n_variables == 1 and problem.evaluate([0]).objective == 0
+
+
+@pytest.mark.skipif("DMCMC_INSTANCES" not in os.environ, reason="DMCMC_INSTANCES names the folder of benchmark files")
+def test_preferences_are_of_the_magnitude_of_the_benchmark_files():
+    theirs = native.load(Path(os.environ["DMCMC_INSTANCES"]) / "meetings" / "ms_A50_n10_D24_pl0.5_s0.npz")
+    ours = registry.generate("meeting-scheduling", {"agents": 50})
+    assert len(ours.factors) == len(theirs.factors)
+
+    def statistics(problem):
+        values = np.concatenate([f.table.ravel() for f in problem.factors])
+        return (values == 0).mean(), values[values > 0].mean()
+
+    for mine, other in zip(statistics(ours), statistics(theirs), strict=True):
+        assert mine == pytest.approx(other, rel=0.15)

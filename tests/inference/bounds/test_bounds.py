@@ -1,0 +1,249 @@
+"""Bounds are never below a row's utility, only get lower, and become exact where the relaxation is."""
+
+import math
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from support import naive
+from support.problem_strategies import problems, random_problem, random_table
+
+from dmcmc import Factor
+from dmcmc.formats import native
+from dmcmc.inference.bounds import mini_bucket, registry
+from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
+from dmcmc.inference.bounds.dual import state as dual
+from dmcmc.inference.bounds.settle import settle
+from dmcmc.inference.dpop.division import LocalProblem, divide
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.runtime.errors import ConfigError
+
+PROVIDERS = ("dual", "triangles", "mini-bucket")
+NUMBERS = {"small": (9, False), "2^27": (2**27, False), "2^57": (2**57, False), "floats": (1e3, True)}
+
+
+def dense(state, local, arithmetic):
+    """A bound over all rows as plain numbers."""
+    tables = naive.plain_tables(state.tables(arithmetic), arithmetic)
+    return naive.join(tables, list(local.interface), local.domains)
+
+
+def check(local, arithmetic, provider, steps=(0, 1, 3)):
+    """Every bound is sound and none is above the one before."""
+    expected = naive.row_values(local)
+    slack = 0 if arithmetic.exact else 1e-9 * max(1.0, float(arithmetic.total))
+    state = registry.get(provider).start(local)
+    before = None
+    for sweeps in steps:
+        state.improve(sweeps=sweeps)
+        found = dense(state, local, arithmetic)
+        assert found.shape == expected.shape
+        assert all(w >= u - slack for w, u in zip(found.ravel(), expected.ravel(), strict=True))
+        if before is not None and len(local.interface) < 2:
+            assert all(w <= v for w, v in zip(found.ravel(), before.ravel(), strict=True))
+        before = found
+    return state, before, expected
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@settings(max_examples=40, deadline=None)
+@given(problem=problems())
+def test_a_bound_is_sound_for_any_problem(provider, problem):
+    arithmetic = choose_arithmetic(problem.factors)
+    for local in divide(problem).locals:
+        check(local, arithmetic, provider)
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("hard", [0.0, 0.5])
+@pytest.mark.parametrize("numbers", NUMBERS)
+def test_a_bound_is_sound_whatever_the_magnitude(provider, numbers, hard):
+    magnitude, floats = NUMBERS[numbers]
+    for seed in range(12):
+        problem = random_problem(seed, 8, 2, 4, 14, 3, magnitude, hard, floats)
+        arithmetic = choose_arithmetic(problem.factors)
+        for local in divide(problem).locals:
+            check(local, arithmetic, provider)
+
+
+def alone(factors, domains, interface=()):
+    """One agent's local problem."""
+    hidden = tuple(v for v in range(len(domains)) if v not in interface)
+    return LocalProblem(0, tuple(interface), hidden, tuple(factors), np.array(domains, dtype=np.int64))
+
+
+def random_pairs(seed, pairs, domains, magnitude=50, hard=0.0):
+    rng = np.random.default_rng(seed)
+    return [Factor.of(p, random_table(rng, tuple(domains[v] for v in p), magnitude, hard)) for p in pairs]
+
+
+@pytest.mark.parametrize("hard", [0.0, 0.3])
+@pytest.mark.parametrize("seed", range(8))
+def test_dual_ascent_is_exact_on_trees(seed, hard):
+    rng = np.random.default_rng(seed)
+    domains = rng.integers(1, 6, 8).tolist()
+    factors = random_pairs(seed, [(int(rng.integers(0, v)), v) for v in range(1, 8)], domains, hard=hard)
+    local = alone(factors, domains, (3, 6))
+    state = registry.get("dual").start(local)
+    state.improve(sweeps=40)
+    arithmetic = choose_arithmetic(factors)
+    assert naive.same_numbers(dense(state, local, arithmetic), naive.row_values(local))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_triangles_are_exact_on_a_triangle_and_no_worse_than_pairs_elsewhere(seed):
+    domains = [5, 6, 7, 4]
+    factors = random_pairs(seed, [(0, 1), (0, 2), (1, 2), (2, 3)], domains)
+    local = alone(factors, domains, (3,))
+    arithmetic = choose_arithmetic(factors)
+    bounds = {}
+    for provider in ("dual", "triangles"):
+        state = registry.get(provider).start(local)
+        state.improve(sweeps=60)
+        bounds[provider] = dense(state, local, arithmetic)
+    assert naive.same_numbers(bounds["triangles"], naive.row_values(local))
+    assert all(t <= d for t, d in zip(bounds["triangles"], bounds["dual"], strict=True))
+
+
+def test_a_row_without_a_feasible_assignment_is_found_infeasible():
+    apart = np.where(np.eye(2), -math.inf, 0.0)
+    factors = [Factor.of(p, apart) for p in ((0, 1), (1, 2), (0, 2))]
+    factors.append(Factor.of((2, 3), [[0.0, 1.0], [0.0, 1.0]]))
+    local = alone(factors, [2, 2, 2, 2], (3,))
+    arithmetic = choose_arithmetic(factors)
+    for provider in ("triangles", "mini-bucket"):
+        state = registry.get(provider).start(local)
+        state.improve(sweeps=10)
+        assert (dense(state, local, arithmetic) == -math.inf).all()
+
+
+def test_only_the_wanted_rows_are_worked_on_and_threads_change_nothing():
+    domains = [9, 8, 7, 6, 5]
+    pairs = [(a, b) for a in range(5) for b in range(a + 1, 5)]
+    local = alone(random_pairs(1, pairs, domains), domains, (4,))
+    state, other = (registry.get("triangles").start(local) for _ in range(2))
+    before = state.bounds.copy()
+    state.improve(sweeps=5, rows=[1, 3], threads=3)
+    other.improve(sweeps=5, rows=[1, 3])
+    assert (state.bounds == other.bounds).all()
+    assert (state.bounds[[0, 2, 4]] == before[[0, 2, 4]]).all()
+    assert (state.bounds[[1, 3]] < before[[1, 3]]).any()
+    state.improve(seconds=0.01)
+    assert (state.bounds <= other.bounds).all()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("floats", [False, True])
+def test_where_rows_are_too_many_the_bound_is_a_sum_of_small_tables(provider, floats, monkeypatch):
+    monkeypatch.setattr(dual, "MOST_ROWS", 1)
+    for seed in range(15):
+        problem = random_problem(seed, 7, 1, 4, 12, 3, 50, 0.2, floats)
+        n = problem.n_variables
+        local = alone([f for f in problem.factors if f.scope], problem.domains, tuple(range(0, n, 2)))
+        check(local, choose_arithmetic(problem.factors), provider)
+
+
+@pytest.mark.parametrize("floats", [False, True])
+@pytest.mark.parametrize("seed", range(10))
+def test_pruning_keeps_every_value_of_an_assignment_at_the_threshold_and_settling_is_exact(seed, floats):
+    rng = np.random.default_rng(seed)
+    domains = rng.integers(2, 6, 6).tolist()
+    pairs = [(a, b) for a in range(6) for b in range(a + 1, 6) if rng.random() < 0.8]
+    factors = [Factor.of(p, random_table(rng, tuple(domains[v] for v in p), 50, 0.1, floats)) for p in pairs]
+    factors.append(Factor.of((0, 2, 4), random_table(rng, (domains[0], domains[2], domains[4]), 50, 0.1, floats)))
+    local = alone(factors, domains, (5,))
+    arithmetic = choose_arithmetic(factors)
+    tables = [(f.scope, naive.utilities(f.table)) for f in factors]
+    everything = naive.join(tables, [5, 0, 1, 2, 3, 4], domains)
+    exact = naive.row_values(local)
+    finite = [u for u in exact.tolist() if u > -math.inf]
+    limit = float(np.median(finite)) if floats else int(np.median(finite))
+    thresholds = np.array([limit] * exact.size, dtype=object)
+    state = registry.get("triangles").start(local)
+    pruned = state.prune(thresholds, sweeps=12)
+    assert set(np.flatnonzero([u >= limit for u in exact])) <= set(pruned.rows.tolist())
+    for k, row in enumerate(pruned.rows.tolist()):
+        for h in np.argwhere(everything[row] >= limit):
+            assert all(pruned.live[k, v, h[v]] for v in range(5))
+    assert settle(local, state, pruned, arithmetic, cells=10**9, threads=2) == 0
+    found = dense(state, local, arithmetic)
+    for w, u in zip(found, exact, strict=True):
+        assert w >= u - (1e-9 if floats else 0)
+        assert w <= (max(u, limit) + 1e-3 if floats else (u if u >= limit else limit - 1))
+
+
+def exact_table(local, arithmetic):
+    """U_i, encoded."""
+    values = naive.row_values(local)
+    coded = [arithmetic.lowest if u == -math.inf else u for u in values.ravel()]
+    return Table(local.interface, np.array(coded, dtype=arithmetic.dtype).reshape(values.shape))
+
+
+def test_thresholds_are_what_the_others_leave_to_be_done():
+    for seed in range(20):
+        problem = random_problem(seed, 7, 3, 3, 10, 3)
+        arithmetic, division = choose_arithmetic(problem.factors), divide(problem)
+        constant = sum(naive.utilities(f.table).item() for f in division.constants)
+        exact = [exact_table(local, arithmetic) for local in division.locals]
+        crossing = [arithmetic.encode(f) for f in division.crossing]
+        best = naive.optimum(problem)
+        assert bound_of([*exact, *crossing], problem.domains, arithmetic) + constant == best
+        if best == -math.inf:
+            continue
+        for agent, local in enumerate(division.locals):
+            others = [*(t for a, t in enumerate(exact) if a != agent), *crossing]
+            limits = row_thresholds(others, local.interface, problem.domains, arithmetic, best - constant)
+            reach = [u - t for u, t in zip(naive.row_values(local).ravel(), limits, strict=True)]
+            assert max(reach) == 0
+
+
+def test_an_unknown_provider_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigError, match=r"did you mean 'triangles'.*known: auto, none, dual, triangles, mini-bucket"):
+        registry.get("triangle")
+    assert set(PROVIDERS) <= set(registry.names())
+
+
+def test_another_distribution_can_register_a_provider(monkeypatch):
+    ours = registry.get("dual")
+    entries = [
+        SimpleNamespace(name="theirs", value="somewhere:PROVIDER", load=lambda: ours),
+        SimpleNamespace(name="broken", value="somewhere:NOTHING", load=lambda: object()),
+    ]
+    monkeypatch.setattr("dmcmc.inference.runtime.plugins.entry_points", lambda group: entries)
+    assert registry.get("theirs") is ours
+    assert "is no BoundProvider" in registry.names()["broken"]
+
+
+@pytest.mark.skipif("DMCMC_INSTANCES" not in os.environ, reason="needs the instances in DMCMC_INSTANCES")
+def test_the_meeting_problem_of_the_paper_is_closed_by_pruning():
+    problem = native.load(Path(os.environ["DMCMC_INSTANCES"]) / "meetings" / "ms_A10_n10_D24_pl0.5_s0.npz")
+    arithmetic, division = choose_arithmetic(problem.factors), divide(problem)
+    crossing = [arithmetic.encode(f) for f in division.crossing]
+    states = [registry.get("triangles").start(local) for local in division.locals]
+    for state in states:
+        state.improve(sweeps=3)
+
+    def tables(but=-1):
+        return [t for a, state in enumerate(states) if a != but for t in state.tables(arithmetic)] + crossing
+
+    assert 4020 <= bound_of(tables(), problem.domains, arithmetic) <= 4100
+    for agent, local in enumerate(division.locals):
+        limits = row_thresholds(tables(agent), local.interface, problem.domains, arithmetic, 4020)
+        pruned = states[agent].prune(limits, sweeps=8)
+        assert settle(local, states[agent], pruned, arithmetic, cells=10**9) == 0
+    assert bound_of(tables(), problem.domains, arithmetic) == 4020
+
+
+def test_mini_buckets_run_on_the_device_that_they_are_given(monkeypatch):
+    (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
+    taken = []
+    real = mini_bucket.eliminate_within
+    monkeypatch.setattr(mini_bucket, "eliminate_within", lambda *args: taken.append(args[-1]) or real(*args))
+    state = registry.get("mini-bucket").start(local)
+    state.backend = Backend("cuda", 1, 2)
+    state.improve(sweeps=1, threads=3)
+    assert taken == [Backend("cuda", 3, 2)]

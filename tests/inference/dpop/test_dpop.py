@@ -1,0 +1,125 @@
+"""DPOP's steps: the worked example of the DMCMC paper, and UTIL as the maximum over a whole subtree."""
+
+import numpy as np
+import pytest
+from support import naive
+from support.problem_strategies import random_problem
+
+from dmcmc import Factor, Problem
+from dmcmc.config.schema import parse
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.dpop.messages import util_step, value_step
+from dmcmc.inference.dpop.pseudotree import build_pseudotree
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.run.solve import solve
+from dmcmc.samplers import registry
+from dmcmc.samplers.contract.protocol import Settings
+
+
+def paper_example():
+    """Figures 1 and 2: three agents with two variables each, every constraint with the table of Figure 1c."""
+    constraints = ["12", "24", "26", "34", "46", "56"]
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(1, 7)),
+        domains=np.full(6, 2),
+        agents=("a1", "a2", "a3"),
+        owner=np.array([0, 0, 1, 1, 2, 2]),
+        factors=tuple(Factor.of([int(v) - 1 for v in c], [[20, 8], [10, 3]], name=c) for c in constraints),
+    )
+
+
+class Solved:
+    """A problem solved step by step in one process, with exact local tables."""
+
+    def __init__(self, problem):
+        self.problem, self.division = problem, divide(problem)
+        self.arithmetic = choose_arithmetic(problem.factors)
+        self.tree = build_pseudotree(problem, self.division)
+        settings = Settings(arithmetic=self.arithmetic)
+        self.local = registry.get("exact").solve(self.division.locals, settings)
+        self.steps, self.messages = {}, {}
+        for agent in self.tree.bottom_up:
+            self.steps[agent] = self.step(agent)
+            self.messages[agent] = self.steps[agent].message
+        self.values = {}
+        for agent in reversed(self.tree.bottom_up):
+            context = {v: self.values[v] for v in self.tree.separators[agent]}
+            known = value_step(self.steps[agent], self.tree.separators[agent], context)
+            self.values |= known
+            self.values |= self.local[agent].witness({v: known[v] for v in self.division.locals[agent].interface})
+
+    def tables(self, agent):
+        crossing = [self.arithmetic.encode(self.division.crossing[i]) for i in self.tree.placed[agent]]
+        return [*self.local[agent].lower, *crossing]
+
+    def step(self, agent, interface=None, separator=None):
+        return util_step(
+            self.tables(agent),
+            [self.messages[child] for child in self.tree.children[agent]],
+            self.division.locals[agent].interface if interface is None else interface,
+            self.tree.separators[agent] if separator is None else separator,
+            self.problem.domains,
+            self.arithmetic,
+        )
+
+    def dense(self, message, scope):
+        """A UTIL message as one table over a scope."""
+        return naive.join(naive.plain_tables(message, self.arithmetic), list(scope), self.problem.domains)
+
+
+def test_the_tables_of_the_paper():
+    done = Solved(paper_example())
+    x2, x4 = 1, 3
+    assert done.tree.parent == (-1, 0, 1)
+    assert done.tree.separators == ((), (x2,), (x2, x4))
+    assert done.dense(done.messages[2], (x2, x4)).tolist() == [[60, 50], [50, 40]]
+    assert done.dense(done.messages[1], (x2,)).tolist() == [100, 80]
+    assert done.steps[0].total == 120
+    root = done.step(0, interface=(), separator=(x2,))
+    assert done.dense(root.message, (x2,)).tolist() == [120, 88]
+    assert done.values == dict.fromkeys(range(6), 0)
+
+
+@pytest.mark.parametrize("method", ["exact", "auto", "gibbs"])
+def test_solving_the_example_of_the_paper(method):
+    result = solve(paper_example(), parse({"problem": {"file": "-"}, "local": {"method": method}}))
+    assert result is not None
+    assert result.objective == 120
+    assert result.assignment == {f"x{v}": 0 for v in range(1, 7)}
+    assert result.msg_count == 4
+    assert (result.status, result.bound) == ("optimal", 120)  # a sampled table is proven by its bound
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_util_message_is_the_maximum_over_everything_below(seed):
+    done = Solved(random_problem(seed, 8, 5, 3, 12))
+    tree, problem = done.tree, done.problem
+    below = [{a} for a in range(problem.n_agents)]
+    for agent in tree.bottom_up:
+        for child in tree.children[agent]:
+            below[agent] |= below[child]
+        factors = [f for a in below[agent] for f in done.division.locals[a].factors]
+        factors += [done.division.crossing[i] for a in below[agent] for i in tree.placed[a]]
+        inside = [v for v in range(problem.n_variables) if int(problem.owner[v]) in below[agent]]
+        tables = [(f.scope, naive.utilities(f.table)) for f in factors]
+        expected = naive.marginal(tables, inside, tree.separators[agent], problem.domains)
+        assert naive.same_numbers(done.dense(done.messages[agent], tree.separators[agent]), expected)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_value_attains_the_sum_of_the_roots(seed):
+    done = Solved(random_problem(seed, 8, 5, 3, 12))
+    roots = [done.steps[a].total for a, parent in enumerate(done.tree.parent) if parent < 0]
+    assert sorted(done.values) == list(range(done.problem.n_variables))
+    best = naive.optimum(done.problem)
+    if best > -naive.INFINITY:
+        constants = sum(f.table.item() for f in done.division.constants)
+        assert sum(roots) + constants == best == naive.utility(done.problem, done.values)
+
+
+def test_a_util_step_that_does_not_fit_names_the_agent():
+    table = Factor.of((0, 1), np.zeros((50, 50)))
+    arithmetic = choose_arithmetic([table])
+    with pytest.raises(ResourceError, match=r"agent me: .*2,500"):
+        util_step([arithmetic.encode(table)], [], [0], [1], np.array([50, 50]), arithmetic, memory=9999, name="me")

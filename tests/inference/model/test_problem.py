@@ -1,0 +1,192 @@
+"""The model: what a problem is, what it is worth, and what is refused."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.problem_strategies import INFINITY, problems, tables
+
+from dmcmc import Factor, Problem
+from dmcmc.inference.model.tables import forbidden, magnitude, normalise
+from dmcmc.inference.runtime.errors import ProblemError
+
+MIN32, MIN64 = np.iinfo(np.int32).min, np.iinfo(np.int64).min
+
+
+def problem(**changes):
+    """Two variables of 2 and 3 values, one factor on both."""
+    parts = {
+        "variables": ("x", "y"),
+        "domains": [2, 3],
+        "agents": ("a",),
+        "owner": [0, 0],
+        "factors": (Factor.of((0, 1), np.zeros((2, 3)), name="f"),),
+    }
+    return Problem(**(parts | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"factors": (Factor.of((0, 7), np.zeros((2, 3)), name="f"),)}, ["factor f", "variable 7"]),
+        ({"factors": (Factor.of((0, -1), np.zeros((2, 3)), name="f"),)}, ["factor f", "variable -1"]),
+        ({"factors": (Factor.of((1, 0), np.zeros((2, 3)), name="f"),)}, ["factor f", "axis 0", "'y'", "3 values"]),
+        ({"factors": (Factor.of((1, 1), np.zeros((3, 3)), name="f"),)}, ["factor f", "'y'", "twice"]),
+        ({"factors": (Factor.of((0,), np.zeros((2, 3)), name="f"),)}, ["factor f", "1 variables", "2-d"]),
+        ({"factors": (Factor.of((0, 1), np.zeros(2), name="f"),)}, ["factor f", "2 variables", "1-d"]),
+        ({"factors": (Factor.of((0,), [0, 0]), Factor.of((0,), [0]))}, ["factor 1", "'x'"]),
+        ({"domains": [2, -3], "factors": ()}, ["'y'", "-3"]),
+        ({"domains": [2, 0], "factors": ()}, ["'y'", "size 0"]),
+        ({"domains": [2]}, ["2 variables", "1 domain sizes"]),
+        ({"domains": [2.0, 3.0]}, ["domains", "integers"]),
+        ({"owner": [0, 1]}, ["'y'", "no owner", "agent 1"]),
+        ({"owner": [0, -1]}, ["'y'", "no owner"]),
+        ({"owner": [0]}, ["1 owners"]),
+        ({"variables": ("x", "x")}, ["'x'", "twice"]),
+        ({"agents": ("a", "a")}, ["agents", "same name"]),
+        ({"labels": (None, ("p", "q"))}, ["'y'", "3 values", "2 labels"]),
+        ({"labels": (None, ("p", "q", "p"))}, ["'y'", "label twice"]),
+        ({"sense": "best"}, ["sense", "best"]),
+    ],
+)
+def test_a_problem_that_does_not_fit_together_is_refused_by_name(changes, words):
+    with pytest.raises(ProblemError) as caught:
+        problem(**changes)
+    message = str(caught.value)
+    assert all(word in message for word in words), message
+    assert "\n" not in message
+
+
+@given(problems(), st.data())
+def test_utility_is_the_sum_over_factors_of_the_entry_each_scope_selects(p, data):
+    values = [data.draw(st.integers(0, int(d) - 1)) for d in p.domains]
+    entries = [f.table[tuple(values[v] for v in f.scope)] for f in p.factors]
+    hard = [bool(forbidden(np.asarray(e))) for e in entries]
+    utility = sum(e.item() for e, h in zip(entries, hard, strict=True) if not h)
+    objective, violation = p.evaluate(values)
+    assert objective == (utility if p.sense == "max" else -utility)
+    assert violation == sum(hard)
+    assert p.evaluate(p.assignment(values)) == (objective, violation)
+    assert p.values_of(p.assignment(values)).tolist() == values
+
+
+def test_constants_unary_factors_and_repeated_scopes_all_count():
+    p = problem(
+        factors=(
+            Factor.of((), 5),
+            Factor.of((), -2),
+            Factor.of((1,), [1, 10, 100]),
+            Factor.of((0, 1), np.arange(6).reshape(2, 3)),
+            Factor.of((1, 0), 1000 * np.arange(6).reshape(3, 2)),
+        )
+    )
+    assert p.evaluate([1, 2]) == (3 + 100 + 5 + 5000, 0)
+
+
+def test_a_variable_with_one_value_shifts_a_table_by_an_axis_only():
+    one = problem(domains=[1, 3], factors=(Factor.of((0, 1), [[1, 2, 3]]),))
+    assert [one.evaluate([0, v]).objective for v in range(3)] == [1, 2, 3]
+
+
+def test_evaluate_refuses_incomplete_and_foreign_values():
+    p = problem(labels=(None, ("p", "q", "r")))
+    for bad in ([0], [0, 3], [-1, 0], {"x": 0}, {"x": 0, "y": "s"}, {"x": 2, "y": "p"}):
+        with pytest.raises(ProblemError):
+            p.evaluate(bad)
+
+
+def test_cost_problems_report_costs_and_count_infinite_ones():
+    p = problem(sense="min", factors=(Factor.of((0,), [7, INFINITY], "min"), Factor.of((1,), [1, 2, 3], "min")))
+    assert p.evaluate([0, 2]) == (10, 0)
+    assert p.evaluate([1, 0]) == (1, 1)
+    assert p.forbidden_entries() == 1
+
+
+@given(tables((2, 3)))
+def test_a_cost_is_a_negated_utility(table):
+    assert np.array_equal(normalise(table), normalise(-table, "min"))
+
+
+@given(st.sampled_from(["max", "min"]).flatmap(lambda sense: tables((3, 2), sense).map(lambda t: (t, sense))))
+def test_normalise_keeps_every_value_and_every_constraint(case):
+    table, sense = case
+    out = normalise(table, sense)
+    given_ = table if sense == "max" else -table
+    assert np.array_equal(forbidden(out), np.isneginf(given_))
+    assert np.array_equal(out[~forbidden(out)], given_[~forbidden(out)])
+    assert not out.flags.writeable and out.flags.c_contiguous
+    again = normalise(out)
+    assert again.dtype == out.dtype and np.array_equal(again, out)
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([1, 2], np.int32),
+        ([1.0, -INFINITY], np.int32),
+        ([2**31 - 1, MIN32 + 1], np.int32),
+        ([2**31, 0], np.int64),
+        (np.array([MIN32, 0], dtype=np.int64), np.int64),  # -2^31 means "forbidden" in int32
+        ([2**63 - 1, MIN64 + 1], np.int64),
+        ([0.5, 0], np.float64),
+        ([2.0**53 + 2, 0.0], np.float64),
+        ([True, False], np.int32),
+        (np.array([2**63 - 1], dtype=np.uint64), np.int64),
+    ],
+)
+def test_tables_get_the_narrowest_exact_dtype(values, dtype):
+    out = normalise(values)
+    assert out.dtype == dtype
+    assert np.array_equal(out[~forbidden(out)], np.asarray(values)[~forbidden(out)])
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_the_smallest_integer_stays_minus_infinity_whatever_the_dtype_becomes(dtype):
+    smallest = np.iinfo(dtype).min
+    for sense in ("max", "min"):
+        out = normalise(np.array([smallest, 3], dtype=dtype), sense)
+        assert forbidden(out).tolist() == [True, False]
+    wide = normalise(np.array([MIN64, 2**40]))
+    assert wide.dtype == np.int64 and forbidden(wide).tolist() == [True, False]
+
+
+def test_costs_at_the_edge_of_int64_do_not_wrap():
+    out = normalise(np.array([2**63 - 1, MIN64 + 1]), "min")
+    assert out.tolist() == [-(2**63 - 1), 2**63 - 1]
+    assert magnitude(out) == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    ("values", "sense", "word"),
+    [
+        ([float("nan")], "max", "NaN"),
+        ([INFINITY], "max", "+inf"),
+        ([-INFINITY], "min", "-inf"),
+        (["a"], "max", "integers or floats"),
+        ([1j], "max", "integers or floats"),
+        ([2**63], "max", "63 bits"),
+        ([None], "max", "integers or floats"),
+        ([2**70], "max", "integers or floats"),
+    ],
+)
+def test_what_is_no_utility_is_refused_with_the_factor_named(values, sense, word):
+    with pytest.raises(ProblemError, match="factor f") as caught:
+        Factor.of((0,), values, sense, "f")
+    assert word in str(caught.value)
+
+
+def test_a_problem_cannot_be_changed_through_what_it_was_built_from():
+    domains, table = np.array([2, 3]), np.zeros((2, 3))
+    p = problem(domains=domains, factors=(Factor.of((0, 1), table),))
+    domains[0], table[0, 0] = 9, 9
+    assert p.domains.tolist() == [2, 3] and p.evaluate([0, 0]) == (0, 0)
+    with pytest.raises(ValueError, match="read-only"):
+        p.factors[0].table[0, 0] = 1
+
+
+def test_magnitude_is_the_largest_finite_absolute_entry():
+    for values in itertools.product([-3, 2, -INFINITY], repeat=2):
+        finite = [abs(v) for v in values if v > -INFINITY]
+        assert magnitude(normalise(list(values))) == max(finite, default=0)

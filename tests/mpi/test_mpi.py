@@ -1,0 +1,234 @@
+"""Agents on ranks: the same result bit for bit on any number of them, and an end for all when one fails."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.problem_strategies import random_problem, random_table
+from support.ranks import lines, needs_mpirun, start
+
+from dmcmc import Factor, Problem
+from dmcmc.formats import native
+from dmcmc.mpi.placement import place_agents
+from dmcmc.mpi.world import announced_size, launched
+
+pytest.importorskip("mpi4py")
+
+RANKS = (1, 2, 3, 4, 8)
+
+SOLVE_ALL = """
+import json, sys
+from dmcmc.formats import native
+from dmcmc.config.schema import parse
+from dmcmc.mpi.world import connect
+from dmcmc.run.solve import solve
+
+world = connect()
+found = {}
+for name in sys.argv[2:]:
+    for method in ("exact", "gibbs", "auto"):
+        bound = "none" if "agents" in name or "infeasible" in name else "auto"
+        local = {"method": method, "runs": 2, "samples": 5, "cells": 200, "bound": bound}
+        combine = {"method": "mini-bucket", "z": 2} if "mini_buckets" in name else {}
+        config = parse({"problem": {"file": name}, "local": local, "combine": combine, "seed": 11})
+        result = solve(native.load(name), config, world)
+        if result is not None:
+            found[f"{name} {method}"] = json.loads(result.to_json())
+if world.rank == 0:
+    with open(sys.argv[1], "w") as file:
+        json.dump({"size": world.size, "results": found}, file)
+"""
+
+FAIL_ON_RANK_1 = """
+import os, signal, sys
+import dmcmc.run.cycle
+from dmcmc.cli.main import main
+
+util_phase = dmcmc.run.cycle.util_phase
+
+def fail(tree, post, *rest):
+    if post.world.rank != 1:
+        return util_phase(tree, post, *rest)
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise RuntimeError("broken on purpose")
+
+dmcmc.run.cycle.util_phase = fail
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def chain(agents, seed):
+    """A connected problem: two variables an agent, neighbours in a chain share a factor, and every third one more."""
+    rng = np.random.default_rng(seed)
+    domains = rng.integers(1, 4, 2 * agents)
+    scopes = [(2 * a, 2 * a + 1) for a in range(agents)] + [(2 * a + 1, 2 * a + 3) for a in range(agents - 1)]
+    scopes += [(2 * a, 2 * a + 6) for a in range(0, agents - 3, 3)]
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(2 * agents)),
+        domains=domains,
+        agents=tuple(f"a{a}" for a in range(agents)),
+        owner=np.repeat(np.arange(agents), 2),
+        factors=tuple(Factor.of(s, random_table(rng, tuple(domains[list(s)]), 1000)) for s in scopes),
+    )
+
+
+def clique(agents):
+    """Every two agents share a factor."""
+    rng = np.random.default_rng(agents)
+    scopes = [(u, v) for u in range(agents) for v in range(u)]
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(agents)),
+        domains=np.full(agents, 3),
+        agents=tuple(f"a{a}" for a in range(agents)),
+        owner=np.arange(agents),
+        factors=tuple(Factor.of(s, random_table(rng, (3, 3), 1.0, floats=True)) for s in scopes),
+    )
+
+
+@pytest.fixture(scope="module")
+def solved(tmp_path_factory):
+    """Return the results of all problems and methods as a function of the number of ranks."""
+    folder = tmp_path_factory.mktemp("ranks")
+    problems = {
+        "many_agents.npz": chain(13, 0),
+        "two_agents.npz": chain(2, 1),
+        "mini_buckets.npz": clique(9),
+        "disconnected.npz": random_problem(52, 16, 9, 3, 12, 3, 1000, 0.02),
+        "floats.npz": random_problem(3, 16, 7, 3, 24, 3, 1.0, 0.0, True, "min"),
+        "infeasible.npz": random_problem(10, 12, 6, 3, 24, 3, 9, 0.6),
+    }
+    for name, problem in problems.items():
+        native.save(problem, folder / name)
+    (folder / "solve_all.py").write_text(SOLVE_ALL)
+
+    @lru_cache
+    def results(ranks):
+        out = folder / f"{ranks}.json"
+        done = start(ranks, str(folder / "solve_all.py"), str(out), *(str(folder / name) for name in problems))
+        assert done.returncode == 0, done.stderr
+        found = json.loads(out.read_text())
+        assert found["size"] == max(1, ranks)
+        return {Path(name).name: result for name, result in found["results"].items()}
+
+    return results
+
+
+def invariant(result):
+    """What must not depend on where the agents work."""
+    plan = {key: value for key, value in result["provenance"]["plan"].items() if key != "ranks"}
+    agents = [{k: v for k, v in a.items() if k not in ("rank", "time")} for a in result["agents"]]
+    names = ("status", "objective", "bound", "gap", "violation", "assignment", "msg_count", "msg_size", "sense")
+    return {name: result[name] for name in names} | {"plan": plan, "agents": agents}
+
+
+@needs_mpirun
+@pytest.mark.parametrize("ranks", RANKS)
+def test_results_are_bit_for_bit_the_same_on_any_number_of_ranks(solved, ranks):
+    alone, together = solved(0), solved(ranks)
+    assert alone.keys() == together.keys()
+    for name, result in together.items():
+        assert invariant(result) == invariant(alone[name]), name
+        assert result["provenance"]["ranks"] == ranks
+        assert result["msg_count"] == 2 * sum(
+            p is not None for p in result["provenance"]["plan"]["pseudo_tree"].values()
+        )
+        assert len({a["rank"] for a in result["agents"]}) == min(ranks, len(result["agents"]))  # all ranks work
+
+
+@needs_mpirun
+def test_the_problems_are_of_every_kind(solved):
+    """Or the comparison of ranks says less than it seems to."""
+    found = solved(0)
+    trees = {name: result["provenance"]["plan"]["pseudo_tree"] for name, result in found.items()}
+    split = found["mini_buckets.npz exact"]
+    assert any(agent["z"] == 2 for agent in split["agents"]) and split["bound"] > split["objective"]
+    roots = {name: sum(parent is None for parent in tree.values()) for name, tree in trees.items()}
+    assert len(trees["many_agents.npz exact"]) > max(RANKS) > len(trees["two_agents.npz exact"])
+    assert roots["many_agents.npz exact"] == 1
+    assert 1 < roots["disconnected.npz exact"] < len(trees["disconnected.npz exact"])
+    assert {result["status"] for result in found.values()} == {"optimal", "feasible", "infeasible", "unsatisfied"}
+
+
+@needs_mpirun
+def test_the_command_line_under_a_launcher_prints_one_result(tmp_path):
+    native.save(chain(5, 2), tmp_path / "problem.npz")
+    (tmp_path / "run.yaml").write_text("problem: {file: problem.npz}\nlocal: {method: gibbs, samples: 5}\nseed: 3\n")
+    command = ("-m", "dmcmc", "run", str(tmp_path / "run.yaml"), "--json")
+    alone, together = start(0, *command), start(3, *command)
+    assert (alone.returncode, together.returncode) == (0, 0)
+    assert invariant(json.loads(together.stdout)) == invariant(json.loads(alone.stdout))
+
+
+@needs_mpirun
+@pytest.mark.parametrize("setting", ["local.method=gibs", "budget.memory=9"])
+def test_bad_input_is_one_line_for_all_ranks(tmp_path, setting):
+    native.save(chain(5, 2), tmp_path / "problem.npz")
+    (tmp_path / "run.yaml").write_text("problem: {file: problem.npz}\nlocal: {method: exact}\n")
+    done = start(3, "-m", "dmcmc", "run", str(tmp_path / "run.yaml"), "--set", setting)
+    assert done.returncode == 2
+    assert done.stdout == "" or "dmcmc" not in done.stdout
+    assert len(lines(done.stderr)) == 1 and "Traceback" not in done.stderr
+
+
+@needs_mpirun
+@pytest.mark.parametrize("how", ["raise", "kill"])
+def test_one_rank_that_fails_ends_all(tmp_path, how):
+    """The others wait for its messages: without help they would wait for ever."""
+    native.save(chain(6, 2), tmp_path / "problem.npz")
+    (tmp_path / "run.yaml").write_text(f"problem: {{file: problem.npz}}\noutput: {tmp_path / 'result.json'}\n")
+    (tmp_path / "fail.py").write_text(FAIL_ON_RANK_1)
+    done = start(3, str(tmp_path / "fail.py"), how, "run", str(tmp_path / "run.yaml"))
+    assert done.returncode != 0
+    assert "Traceback" not in done.stdout + done.stderr
+    assert not (tmp_path / "result.json").exists()
+    ours = lines(done.stderr)
+    if how == "raise":
+        assert len(ours) == 1
+        assert ours[0].startswith("dmcmc: rank 1: internal error: RuntimeError: broken on purpose")
+    else:
+        assert ours == []
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_launcher_of_another_mpi_is_recognised_and_refused_once(tmp_path, rank):
+    """Such a launcher starts several processes that each see a world of one: they would all do all the work."""
+    native.save(chain(2, 2), tmp_path / "problem.npz")
+    (tmp_path / "run.yaml").write_text("problem: {file: problem.npz}\n")
+    announced = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_RANK": rank}
+    done = start(0, "-m", "dmcmc", "run", str(tmp_path / "run.yaml"), **announced)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "Traceback" not in done.stderr
+    ours = lines(done.stderr)
+    assert len(ours) == (rank == "0")
+    assert all("2 processes" in line and "mpirun" in line for line in ours)
+
+
+def test_what_launchers_announce():
+    assert not launched({"PATH": "/bin"})
+    assert launched({"PMI_RANK": "0"})
+    assert announced_size({}) == 1
+    assert announced_size({"PMI_SIZE": "3", "OMPI_COMM_WORLD_SIZE": "x"}) == 3
+
+
+costs = st.lists(st.one_of(st.just(0.0), st.floats(0, 1e12)), max_size=30)
+
+
+@given(costs, st.integers(1, 12))
+def test_every_agent_has_one_rank_and_no_rank_idles_while_another_has_two(costs, ranks):
+    owner = place_agents(costs, ranks)
+    assert len(owner) == len(costs)
+    assert all(0 <= rank < ranks for rank in owner)
+    assert owner == place_agents(list(costs), ranks)
+    assert len(set(owner)) == min(ranks, len(costs))
+
+
+@given(costs, st.integers(1, 12))
+def test_the_loads_differ_by_at_most_one_agent(costs, ranks):
+    owner = place_agents(costs, ranks)
+    load = [sum(c for c, r in zip(costs, owner, strict=True) if r == rank) for rank in range(ranks)]
+    assert max(load) - min(load) <= max(costs, default=0.0) * (1 + 1e-9) + 1e-9

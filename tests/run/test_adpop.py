@@ -1,0 +1,120 @@
+"""Mini-buckets over agents (ADPOP): sound bounds, one message a tree edge, and z from the memory."""
+
+import numpy as np
+import pytest
+from support import naive
+from support.problem_strategies import random_table
+
+from dmcmc import Factor, Problem
+from dmcmc.config.schema import parse
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.run.solve import solve
+
+KINDS = [(partition, matching) for partition in ("scope", "content") for matching in (False, True)]
+
+
+def answer(problem, combine, method="exact", bound="auto", **sections):
+    local = {"method": method, "runs": 1, "samples": 4, "bound": bound}
+    result = solve(problem, parse({"problem": {"file": "-"}, "local": local, "combine": combine, **sections}))
+    assert result is not None
+    return result
+
+
+def agents_problem(seed, floats=False):
+    """Eight variables of three agents, nearly all of them interface variables."""
+    rng = np.random.default_rng(seed)
+    n, hard = 8, (0.0, 0.1, 0.6)[seed % 3]
+    domains = rng.integers(2, 4, n)
+    scopes = [rng.permutation(n)[: 1 + (i > 2)].tolist() for i in range(20)]
+    sense = "min" if seed % 5 == 0 else "max"
+    sign = 1 if sense == "max" else -1
+    factors = [Factor.of(s, sign * random_table(rng, tuple(domains[s]), 50, hard, floats), sense) for s in scopes]
+    names = tuple(f"x{v}" for v in range(n))
+    return Problem(names, domains, ("a", "b", "c"), np.arange(n) % 3, tuple(factors), sense=sense)
+
+
+@pytest.mark.parametrize(("partition", "matching"), KINDS)
+@pytest.mark.parametrize("z", [2, 3])
+def test_mini_buckets_over_agents_bound_the_optimum(partition, matching, z):
+    split = 0
+    statuses = set()
+    combine = {"method": "mini-bucket", "z": z, "partition": partition, "moment_matching": matching}
+    for seed in range(60):
+        problem = agents_problem(seed, seed % 4 == 3)
+        best = naive.optimum(problem)
+        try:
+            result = answer(problem, combine)
+        except ResourceError as error:
+            assert "the least z is" in str(error)
+            continue
+        sign = 1 if problem.sense == "max" else -1
+        split += any(a.z is not None for a in result.agents)
+        statuses.add(result.status)
+        if result.status == "infeasible":
+            assert best == -naive.INFINITY
+            continue
+        assert result.bound is not None and sign * result.bound >= best
+        evaluation = problem.evaluate(result.assignment)
+        assert result.violation == evaluation.violation
+        if result.objective is not None:
+            assert result.objective == evaluation.objective and sign * result.objective <= best
+        assert (result.status == "optimal") == (result.gap is not None and result.gap <= 1e-9)
+        tree = result.provenance["plan"]["pseudo_tree"]
+        assert result.msg_count == 2 * sum(parent is not None for parent in tree.values())  # one UTIL message an edge
+        how = result.provenance["plan"]["combine"]
+        assert how == {a.name: "exact" if a.z is None else f"mini-bucket, z = {z}" for a in result.agents}
+    assert split >= 5 and {"optimal", "feasible", "infeasible"} <= statuses | {"feasible"}
+
+
+def test_sampled_agents_prove_nothing_with_mini_buckets_either():
+    for seed in range(20):
+        problem = agents_problem(seed)
+        result = answer(problem, {"method": "mini-bucket", "z": 4}, "gibbs", bound="none")
+        assert result.bound is None
+        assert result.status in ("feasible", "unsatisfied")
+
+
+def dense(seed=0):
+    """One agent's interface is a clique with nine others': exact tables are large."""
+    rng = np.random.default_rng(seed)
+    n = 10
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(n)),
+        domains=np.full(n, 4),
+        agents=("a", "b"),
+        owner=np.arange(n) % 2,
+        factors=tuple(Factor.of((u, v), rng.integers(0, 100, (4, 4))) for u in range(n) for v in range(u)),
+    )
+
+
+def test_auto_is_exact_where_the_memory_allows_and_says_where_not():
+    problem = dense()
+    exact = answer(problem, {"method": "auto"})
+    assert exact.status == "optimal" and exact.bound == exact.objective
+    assert set(exact.provenance["plan"]["combine"].values()) == {"exact"}
+    small = {"memory": 20_000}
+    relaxed = answer(problem, {"method": "auto"}, budget=small)
+    assert any("mini-bucket" in how for how in relaxed.provenance["plan"]["combine"].values()) or relaxed.cycle > 1
+    assert relaxed.status in ("feasible", "optimal")  # rows that cannot matter are left out then
+    assert relaxed.objective <= exact.objective <= relaxed.bound
+    with pytest.raises(ResourceError, match=r"budget\.memory allows 20,000"):
+        answer(problem, {"method": "exact"}, budget=small)
+    with pytest.raises(ResourceError, match=r"with mini-buckets of z = 1, needs .*budget\.memory allows 700"):
+        answer(problem, {"method": "auto"}, budget={"memory": 700})
+    bounds = [answer(problem, {"method": "mini-bucket", "z": z}).bound for z in range(1, 9)]
+    assert min(bounds) >= exact.objective and bounds[0] > bounds[-1]
+
+
+def test_z_auto_takes_the_memory():
+    problem = dense(1)
+    taken = []
+    for memory in (5_000, 50_000, 500_000, 50_000_000):
+        result = answer(problem, {"method": "mini-bucket"}, budget={"memory": memory})
+        taken.append(min(10 if a.z is None else a.z for a in result.agents))
+    assert taken == sorted(taken) and taken[0] < taken[-1]
+
+
+def test_a_message_counts_all_its_tables():
+    problem = dense(2)
+    sizes = [answer(problem, {"method": "mini-bucket", "z": z}).msg_size for z in (1, 3, 5)]
+    assert sizes[0] < sizes[1] < sizes[2]

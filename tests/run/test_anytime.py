@@ -1,0 +1,206 @@
+"""A run that goes on: bounds that hold at any time, rows that are left out, ends by time, gap and Ctrl-C."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.problem_strategies import random_problem
+from support.ranks import needs_mpirun, start
+from support.runs import answer, dense_problem, hard_problem, written
+
+from dmcmc import Factor, Problem
+from dmcmc.inference.dpop.division import LocalProblem, divide
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.run.agent import _beyond
+from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.row_choice import choose_rows
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "benchmarks" / "soundness.py"
+
+needs_script = pytest.mark.skipif(not SCRIPT.is_file(), reason="the benchmarks are not here")
+
+INTERRUPTED = """
+import os, signal, sys
+import dmcmc.run.solve
+from dmcmc.cli.main import main
+
+improve_all = dmcmc.run.solve.improve_all
+
+def interrupted(*arguments):
+    for _ in range(int(sys.argv[1])):
+        os.kill(os.getpid(), signal.SIGINT)
+    return improve_all(*arguments)
+
+dmcmc.run.solve.improve_all = interrupted
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def soundness():
+    """The benchmark's checks."""
+    spec = importlib.util.spec_from_file_location("soundness", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["soundness"] = module  # data classes look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+@needs_script
+def test_objective_optimum_and_bound_are_in_order_whatever_is_asked():
+    checks = soundness()
+    words, wrong = set(), []
+    for seed in range(70):
+        word, found = checks.check(seed, most_seconds=0.05)
+        words.add(word)
+        wrong += [f"seed {seed}: {text}" for text in found]
+    assert not wrong
+    assert words > {"optimal", "feasible, bounded", "infeasible", "timeout, bounded"}
+
+
+@needs_script
+def test_the_same_holds_on_a_simulated_gpu():
+    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-W", "ignore", str(SCRIPT), "--problems", "12", "--tiny"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_script
+def test_the_reference_is_brute_force():
+    from support import naive
+
+    for seed in range(30):
+        problem = random_problem(seed, variables=5, sense="min" if seed % 2 else "max")
+        assert soundness().optimum(problem) == naive.optimum(problem)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("memory", [20_000, 400_000])
+def test_leaving_rows_out_proves_what_dense_tables_do_not_fit(seed, memory):
+    problem = dense_problem(seed)
+    best = answer(problem, local={"method": "exact"}).objective
+    budget = {"memory": memory}
+    first = answer(problem, local={"method": "exact"}, combine={"method": "mini-bucket"}, budget=budget | {"gap": 10.0})
+    assert first.cycle == 1 and first.extra_msg_count == 0 and first.bound >= best
+    result = answer(problem, local={"method": "exact"}, budget=budget)
+    assert result.cycle > 1 and result.status == "optimal" and result.objective == result.bound == best
+    assert result.trace[0].bound > best
+    # the answer's own messages, one of each kind a tree edge; the others are counted apart
+    assert result.msg_count == 2 * 3
+    assert result.extra_msg_count == (result.cycle - 1) * 3 * 3
+    assert result.extra_msg_count == sum(agent.extra_msg_count for agent in result.agents)
+    assert all(agent.z is None for agent in result.agents)  # in the end nothing was relaxed
+
+
+def test_the_trace_goes_up_and_its_bound_down_until_the_time_is_over():
+    result = answer(hard_problem(), local={"method": "gibbs", "runs": 1, "samples": 1}, budget={"time": 1.0})
+    assert result.status == "timeout" and result.objective <= result.bound
+    times, objectives, bounds = ([getattr(p, name) for p in result.trace] for name in ("time", "objective", "bound"))
+    assert len(times) > 1 and times == sorted(times)
+    assert objectives == sorted(objectives) and bounds == sorted(bounds, reverse=True)
+    assert (result.objective, result.bound) == (objectives[-1], bounds[-1])
+    assert bounds[-1] < bounds[0]
+
+
+def test_a_run_ends_at_its_gap():
+    result = answer(hard_problem(), local={"method": "gibbs"}, budget={"time": 20.0, "gap": 0.5})
+    assert result.status == "feasible" and result.gap <= 0.5 and result.time < 20
+
+
+def test_time_is_up_before_there_is_a_bound():
+    result = answer(hard_problem(), local={"method": "gibbs", "bound": "none"}, budget={"time": 0.001})
+    assert result.status == "timeout" and result.bound is None and result.objective is not None
+
+
+@pytest.mark.parametrize("ranks", [0, pytest.param(3, marks=needs_mpirun)])
+def test_ctrl_c_brings_the_best_answer_so_far_and_its_bound(tmp_path, ranks):
+    config = written(tmp_path, hard_problem(agents=3), local={"method": "gibbs"}, budget={"time": 20})
+    (tmp_path / "driver.py").write_text(INTERRUPTED)
+    done = start(ranks, str(tmp_path / "driver.py"), "1", "run", config, "--json")
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["status"] == "timeout" and result["objective"] <= result["bound"] and result["assignment"]
+    assert result["time"] < 20
+
+
+def test_a_second_ctrl_c_ends_the_run(tmp_path):
+    config = written(tmp_path, hard_problem(), local={"method": "gibbs"}, budget={"time": 20})
+    (tmp_path / "driver.py").write_text(INTERRUPTED)
+    done = start(0, str(tmp_path / "driver.py"), "2", "run", config)
+    assert (done.returncode, done.stdout) == (130, "") and "interrupted" in done.stderr
+
+
+@needs_mpirun
+def test_a_budget_of_time_holds_on_all_ranks(tmp_path):
+    config = written(tmp_path, hard_problem(agents=3), local={"method": "gibbs"}, budget={"time": 0.5})
+    done = start(3, "-m", "dmcmc", "run", config, "--json")
+    result = json.loads(done.stdout)
+    assert result["status"] == "timeout" and result["bound"] is not None and len(result["trace"]) > 0
+
+
+@needs_mpirun
+def test_cycles_that_leave_rows_out_are_the_same_on_any_number_of_ranks(tmp_path):
+    problem, sections = dense_problem(1), {"local": {"method": "exact"}, "budget": {"memory": 20_000}}
+    config = written(tmp_path, problem, **sections)
+    alone = json.loads(answer(problem, **sections).to_json())
+    ranks = json.loads(start(3, "-m", "dmcmc", "run", config, "--json").stdout)
+    points = [[(p["objective"], p["bound"]) for p in result["trace"]] for result in (alone, ranks)]
+    assert points[0] == points[1] and alone["cycle"] > 1
+    for name in ("objective", "bound", "assignment", "cycle", "msg_count", "extra_msg_count", "extra_msg_size"):
+        assert alone[name] == ranks[name]
+
+
+def large_interface(shared=11, domain=24, seed=0):
+    """Two agents, each a chain, linked along their whole length: 24^11 rows each."""
+    rng = np.random.default_rng(seed)
+    size = shared + 2
+    owner, n = np.repeat([0, 1], size), 2 * size
+    pairs = [(a + i, a + i + 1) for a in (0, size) for i in range(size - 1)] + [(i, size + i) for i in range(shared)]
+    factors = tuple(Factor.of(pair, rng.integers(0, 100, (domain, domain))) for pair in pairs)
+    return Problem(tuple(f"x{v}" for v in range(n)), np.full(n, domain), ("ann", "bob"), owner, factors)
+
+
+@needs_script
+@pytest.mark.parametrize("seconds", [None, 0.5])
+def test_a_large_interface_is_sampled_for_a_list_of_rows_and_bounded_for_all(seconds):
+    problem = large_interface()
+    best = soundness().optimum(problem)
+    local = {"method": "gibbs", "rows": 40, "runs": 2, "samples": 20}
+    result = answer(
+        problem, local=local, budget={"memory": "64MiB", "gap": 0.0} | ({"time": seconds} if seconds else {})
+    )
+    assert [agent.rows for agent in result.agents] == [24**11] * 2
+    assert result.objective <= best <= result.bound
+    assert result.gap < 0.5
+
+
+def test_listed_rows_are_distinct_rows_of_the_interface():
+    problem = random_problem(4, variables=7, agents=2, domain=4, factors=12, hard=0.2)
+    settings = Settings(choose_arithmetic(problem.factors), runs=1, samples=5)
+    for local in divide(problem).locals:
+        for count in (1, 3, 10, 1000):
+            rows = choose_rows(local, count, settings)
+            assert rows.shape == (min(count, len(rows)), len(local.interface)) and len(rows) >= min(
+                count, local.rows, 1
+            )
+            assert len({tuple(row) for row in rows.tolist()}) == len(rows)
+            assert (rows >= 0).all() and (rows < local.interface_shape).all()
+
+
+def test_rows_are_filled_up_to_the_number_asked_for():
+    table = np.zeros((5, 5, 2))
+    table[2, 3] = 1000  # where every chain ends
+    domains = np.array([5, 5, 2])
+    local = LocalProblem(0, (0, 1), (2,), (Factor.of((0, 1, 2), table),), domains)
+    rows = choose_rows(local, 6, Settings(choose_arithmetic(local.factors)))
+    assert len(rows) == 6 and [2, 3] in rows.tolist()
+
+
+def test_whole_utilities_beat_a_limit_from_the_next_whole_number_on():
+    assert [_beyond(limit) for limit in (3, 3.0, 3.4, -0.5, float("inf"))] == [4, 4, 4, 0, float("inf")]

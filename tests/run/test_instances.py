@@ -1,0 +1,71 @@
+"""Real instances of every format: their sizes are those of the manifest, and so are optima that elimination finds."""
+
+import csv
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from dmcmc.config.schema import parse
+from dmcmc.formats import registry as formats
+from dmcmc.inference.runtime.errors import FileError
+from dmcmc.run.solve import solve
+
+ROOT = Path(os.environ["DMCMC_INSTANCES"]) / "instances" if "DMCMC_INSTANCES" in os.environ else None
+MALFORMED = "sf.xml"
+SEVERAL_FACTORS = {"salldiff1.cfn", "SimpleHouse.yml"}  # a constraint is several factors here
+OBSERVED = {"Pedigree_11.uai"}  # observations leave smaller domains
+# toulbar2 counts the least cost of a dense table over four or more variables twice; so does the manifest (3.157695).
+OPTIMA = {"alarm.cfn.gz": "3.086727"}
+EASY = 4.5  # log10 of the largest table that is joined
+
+
+def rows():
+    """The manifest's rows; none without a folder of instances."""
+    if ROOT is None:
+        return [pytest.param(None, marks=pytest.mark.skip("DMCMC_INSTANCES names no folder of instances"))]
+    with open(ROOT / "MANIFEST.csv", newline="") as stream:
+        return [pytest.param(row, id=row["file"]) for row in csv.DictReader(stream)]
+
+
+def path_of(row):
+    """Where an instance is."""
+    (path,) = ROOT.glob(f"*/{row['file']}")
+    return path
+
+
+@pytest.mark.parametrize("row", rows())
+def test_every_instance_is_read_with_the_sizes_of_the_manifest(row):
+    if row["file"] == MALFORMED:
+        with pytest.raises(FileError, match=r"sf\.xml: line 88: "):
+            formats.load(path_of(row))
+        return
+    problem = formats.load(path_of(row))
+    assert problem.n_variables == int(row["n_vars"])
+    assert max(len(f.scope) for f in problem.factors) == int(row["max_arity"])
+    if row["file"] not in OBSERVED:
+        assert problem.domains.max() == int(row["max_domain"])
+    if row["file"] not in SEVERAL_FACTORS:
+        assert len(problem.factors) == int(row["n_constraints"])
+    assert problem.sense == ("max" if row["format"] in ("uai", "bif.gz") or "max" in row["file"] else "min")
+
+
+def easy(row):
+    """Whether elimination solves an instance at once."""
+    table = row["log10_largest_table"]
+    proved = row["optimum_status"] == "proved here"
+    return proved and (row["format"].startswith("cfn") or (table and float(table) < EASY))
+
+
+@pytest.mark.parametrize("row", [p for p in rows() if not p.values[0] or easy(p.values[0])])
+def test_known_optima_are_found(row):
+    config = parse({"problem": {"file": "-"}, "local": {"method": "exact"}, "device": "cpu"})
+    result = solve(formats.load(path_of(row)), config)
+    if row["optimum"] == "INFEASIBLE":
+        assert result.status == "infeasible"
+        return
+    assert result.status == "optimal"
+    optimum = OPTIMA.get(row["file"], row["optimum"])
+    digits = len(optimum.partition(".")[2])
+    assert math.isclose(result.objective, float(optimum), rel_tol=0, abs_tol=0.51 * 10**-digits * (digits > 0))

@@ -1,0 +1,31 @@
+"""The reference meeting problems: at least the utility that a prototype of annealing once found, with less work."""
+
+from pathlib import Path
+
+import pytest
+from support.instances import FOLDER, REASON
+
+from dmcmc.config.schema import parse
+from dmcmc.formats import native
+from dmcmc.run.solve import solve
+
+KNOWN = [  # file, runs, samples, at least
+    ("ms_A10_n10_D24_pl0.5_s0", 2, 100, 4020),
+    ("ms_A10_n25_D24_pl0.5_s0", 4, 100, 24147),
+    ("ms_A10_n50_D24_pl0.5_s0", 2, 50, 92518),
+    ("ms_A10_n10_D96_pl0.5_s0", 2, 50, 18446),
+    ("ms_A50_n10_D24_pl0.5_s0", 2, 50, 20708),
+    ("mu_A10_n10_D24_pl0.5_s0", 2, 50, 204160),
+    ("mu_A10_n25_D24_pl0.5_s0", 2, 100, 1156515),
+    ("mu_A10_n10_D96_pl0.5_s0", 2, 50, 213533),
+]
+
+
+@pytest.mark.parametrize(("name", "runs", "samples", "least"), KNOWN, ids=[row[0] for row in KNOWN])
+def test_annealing_finds_at_least_what_is_known_to_be_easy(name, runs, samples, least):
+    path = Path(FOLDER) / "meetings" / f"{name}.npz"
+    if not FOLDER or not path.is_file():
+        pytest.skip(REASON)
+    local = {"method": "annealing", "runs": runs, "samples": samples, "bound": "none"}
+    result = solve(native.load(path), parse({"problem": {"file": "-"}, "local": local, "seed": 1}))
+    assert result.objective >= least

@@ -1,0 +1,184 @@
+"""Results: honest JSON, whole files, and the arithmetic of gaps and guarantees."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from dmcmc.config.schema import parse
+from dmcmc.inference.runtime.errors import FileError
+from dmcmc.report.summary import summary
+from dmcmc.results.provenance import provenance
+from dmcmc.results.result import AgentMetrics, Result, TracePoint, check_writable, gap_of, guarantee_report
+
+CONTRACT = [
+    "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time", "simulated_time", "msg_count",
+    "msg_size", "extra_msg_count", "extra_msg_size", "cycle", "agents", "trace", "guarantee", "provenance",
+]  # fmt: skip
+
+
+def result_with(**changes: Any) -> Result:
+    fields: dict[str, Any] = {
+        "status": "feasible", "objective": 10, "bound": 12, "gap": 0.2, "violation": 0,
+        "assignment": {"x": 1, "y": "late"}, "sense": "max", "time": 0.5,
+    }  # fmt: skip
+    return Result(**(fields | changes))
+
+
+def agent(name: str) -> AgentMetrics:
+    return AgentMetrics(name=name, method="gibbs", exact=False, variables=10, interface=2, rows=576, updates=1234567)
+
+
+def test_json_has_exactly_the_contracts_fields() -> None:
+    assert list(json.loads(result_with().to_json())) == CONTRACT
+
+
+def test_json_numbers_are_finite_or_null() -> None:
+    points = (TracePoint(0.1, None, float("inf")), TracePoint(0.2, float("-inf"), 3.5))
+    plan = {"nan": float("nan"), "numpy": np.float64("inf"), "array": np.array([1.5, np.nan]), 7: {"deep": [np.inf]}}
+    text = result_with(bound=float("inf"), trace=points, provenance=plan).to_json()
+    assert "NaN" not in text and "Infinity" not in text
+    data = json.loads(text)
+    assert data["bound"] is None
+    assert [p["bound"] for p in data["trace"]] == [None, 3.5]
+    assert data["provenance"] == {"nan": None, "numpy": None, "array": [1.5, None], "7": {"deep": [None]}}
+
+
+def test_json_integers_are_exact() -> None:
+    data = json.loads(result_with(objective=2**53 + 1, bound=2**70 + 1, msg_size=np.int64(2**62 + 1)).to_json())
+    assert (data["objective"], data["bound"], data["msg_size"]) == (2**53 + 1, 2**70 + 1, 2**62 + 1)
+
+
+def test_json_keeps_names_and_labels() -> None:
+    names = {"größe": "ü", 'a"b\n': 0.5, "[red]": -3, "\ud800": 1}
+    assert json.loads(result_with(assignment=names).to_json())["assignment"] == names
+
+
+def test_a_result_is_written_whole_into_new_folders(tmp_path: Path) -> None:
+    path = tmp_path / "a" / "b" / "run.json"
+    result_with().write(path)
+    assert json.loads(path.read_text())["objective"] == 10
+    result_with(objective=11).write(path)
+    assert json.loads(path.read_text())["objective"] == 11
+    assert os.listdir(path.parent) == ["run.json"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("old")
+
+    def full(source: object, target: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(FileError, match=r"run\.json: cannot be written: No space left"):
+        result_with().write(path)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["run.json"]
+
+
+def test_a_symbolic_link_stays_one(tmp_path: Path) -> None:
+    (tmp_path / "link.json").symlink_to("real.json")
+    result_with().write(tmp_path / "link.json")
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["objective"] == 10
+
+
+def test_what_cannot_be_written_is_known_beforehand(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for bad in (tmp_path, tmp_path / "file" / "run.json", Path("/dev/stdout"), tmp_path / ("x" * 300), "a\0b"):
+        with pytest.raises(FileError, match="cannot be written"):
+            check_writable(bad)
+    check_writable(tmp_path / "new" / "run.json")
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize(
+    ("objective", "bound", "gap"),
+    [
+        (100, 110, 0.1),
+        (-100, -90, 0.1),
+        (0, 0.5, 0.5),
+        (0.25, 0.5, 0.25),
+        (5, 5, 0.0),
+        (10**400, 10**400, 0.0),
+        (None, 5, None),
+        (5, None, None),
+        (5, float("inf"), None),
+        (float("nan"), 5, None),
+    ],
+)
+def test_the_gap_is_relative_to_the_objective_but_at_least_to_one(
+    objective: float | None, bound: float | None, gap: float | None
+) -> None:
+    assert gap_of(objective, bound) == (None if gap is None else pytest.approx(gap))
+
+
+def test_theorem_1_multiplies_over_the_sampling_agents() -> None:
+    report = guarantee_report(0.01, 0.05, 2000, 10)
+    assert report.probability == pytest.approx(0.95**10)
+    assert guarantee_report(0.01, 0.05, 2000, 0).probability == 1
+    assert "claim" in report.note and "not a proof" in report.note
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"status": "optimal"}, 0),
+        ({"status": "unsatisfied", "objective": None, "violation": 2}, 0),
+        ({"status": "timeout"}, 0),
+        ({"status": "timeout", "assignment": None}, 1),
+        ({"status": "infeasible", "assignment": None}, 3),
+    ],
+)
+def test_the_exit_code_says_whether_there_is_an_assignment(changes: dict[str, Any], code: int) -> None:
+    assert result_with(**changes).exit_code == code
+
+
+def rendered(result: Result) -> str:
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(summary(result))
+    return capture.get()
+
+
+def test_the_summary_shows_what_matters() -> None:
+    text = rendered(result_with(agents=(agent("alice"), agent("[bold]bob")), msg_count=18, msg_size=2048))
+    for word in (
+        "feasible",
+        "10 (maximise)",
+        "12",
+        "20 %",
+        "0.500 s",
+        "18 (2.0 KiB)",
+        "alice",
+        "[bold]bob",
+        "1,234,567",
+    ):
+        assert word in text
+
+
+def test_the_summary_of_many_agents_is_short() -> None:
+    text = rendered(result_with(agents=tuple(agent(f"agent{i}") for i in range(50))))
+    assert "agent19" in text and "agent20" not in text
+    assert "30 more agents" in text
+
+
+def test_the_summary_of_a_violated_problem_has_no_objective() -> None:
+    text = rendered(result_with(status="unsatisfied", objective=None, bound=None, gap=None, violation=3))
+    assert "violations" in text and "3" in text
+    assert "None" not in text
+
+
+def test_provenance_repeats_a_run_and_names_no_host() -> None:
+    config = parse({"problem": {"generator": "random"}, "seed": 9})
+    found = provenance(config, 4, 2, {"order": ["a"]})
+    assert (found["seed"], found["ranks"], found["threads"], found["device"]) == (9, 4, 2, "cpu")
+    assert parse(found["config"]) == config
+    assert found["plan"] == {"order": ["a"]}
+    assert found["versions"]["dmcmc"] and found["versions"]["numpy"]
+    assert os.uname().nodename not in json.dumps(found)

@@ -1,0 +1,132 @@
+"""Kernels are compiled before the clock starts, once, by one rank of a node."""
+
+import time
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.problem_strategies import random_problem
+
+from dmcmc.config.schema import Combine, parse
+from dmcmc.inference.runtime import cache
+from dmcmc.mpi.world import World
+from dmcmc.run import warm_up
+from dmcmc.run.combination import arithmetic_for
+from dmcmc.run.progress import Silent
+from dmcmc.run.solve import solve
+
+
+class Stages(Silent):
+    def __init__(self):
+        self.titles = []
+
+    def stage(self, title, total=None):
+        self.titles.append(title)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def counted(world=None, what="a run", fail=False):
+    """How often work is done, and what a user saw."""
+    done, stages = [], Stages()
+
+    def work():
+        done.append(1)
+        if fail:
+            raise ValueError("broken")
+
+    warm_up._once(what, work, world or World(), stages)
+    return len(done), stages.titles
+
+
+def test_what_has_been_compiled_is_not_compiled_again(folder):
+    assert counted() == (1, [warm_up._TITLE])
+    assert counted() == (0, [])
+    assert counted(what="another run") == (1, [warm_up._TITLE])
+
+
+def test_a_marker_holds_for_the_sources_that_were_compiled(folder, monkeypatch):
+    assert counted()[0] == 1
+    monkeypatch.setattr(cache, "_sources", lambda: ("other", 0))
+    assert counted()[0] == 1
+
+
+def test_what_failed_is_tried_again_and_is_no_error(folder):
+    assert counted(fail=True)[0] == 1
+    assert list(folder.iterdir()) == []
+    assert counted()[0] == 1
+
+
+def test_without_a_place_for_kernels_every_process_compiles(monkeypatch, tmp_path):
+    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    assert [counted()[0] for _ in range(2)] == [1, 1]
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "missing"))
+    assert [counted()[0] for _ in range(2)] == [1, 1]
+
+
+def test_one_rank_of_a_node_compiles_and_all_wait_for_it(folder):
+    waited = []
+
+    def world(local_rank, missing):
+        return SimpleNamespace(
+            local_rank=local_rank, allgather=lambda own: [own, missing], wait=lambda: waited.append(local_rank)
+        )
+
+    assert counted(world(1, True)) == (0, [warm_up._TITLE])
+    assert counted(world(0, False)) == (1, [warm_up._TITLE])
+    assert counted(world(0, True)) == (0, [warm_up._TITLE])  # another node compiles
+    assert counted(world(1, False)) == (0, [])
+    assert waited == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "tables"),
+    [
+        ("int32", ["int32"]),
+        ("int64", ["int32"]),
+        ("int64", ["int32", "int64"]),
+        ("float64", ["int64"]),
+        ("float64", ["float64"]),
+        ("float64", ["float64", "int32"]),
+    ],
+)
+@pytest.mark.parametrize("wide", [False, True])
+def test_the_tiny_problem_has_the_tables_of_the_run_and_needs_its_numbers(numbers, tables, wide):
+    problem = warm_up._tiny(np.dtype(numbers), [np.dtype(t) for t in tables], wide)
+    assert arithmetic_for(problem, Combine()).dtype.name == numbers
+    assert {f.table.dtype.name for f in problem.factors[:-1]} == set(tables)
+    assert (problem.domains.max() > 256) == wide and problem.forbidden_entries() == 1
+
+
+def test_time_is_counted_after_compiling(monkeypatch):
+    slept = []
+
+    def once(what, *rest):
+        slept.append(what)
+        time.sleep(0.3)
+
+    monkeypatch.setattr(warm_up, "_once", once)
+    problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
+    start = time.perf_counter()
+    result = solve(problem, parse({"problem": {"file": "-"}, "budget": {"time": 5.0}}))
+    assert len(slept) == 2
+    assert result.time <= time.perf_counter() - start - 0.6
+    assert all(0 <= point.time <= result.time for point in result.trace)
+    slept.clear()
+    solve(problem, parse({"problem": {"file": "-"}}))
+    assert slept == []  # without a time budget nothing is compiled that is not used
+
+
+def test_a_second_run_compiles_nothing(folder, monkeypatch):
+    problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
+    config = parse({"problem": {"file": "-"}, "local": {"method": "gibbs"}, "budget": {"time": 1.0}})
+    stages = Stages()
+    solve(problem, config, progress=stages)
+    assert stages.titles.count(warm_up._TITLE) == 2
+    again = Stages()
+    solve(problem, config, progress=again)
+    assert warm_up._TITLE not in again.titles

@@ -1,0 +1,220 @@
+"""The cost model: more budget never takes exactness away, limits hold, and its file may be anything."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.problem_strategies import random_problem
+
+from dmcmc.cli.main import main
+from dmcmc.config.schema import parse
+from dmcmc.formats import native
+from dmcmc.generators import registry
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.mpi.world import World
+from dmcmc.run import setup as task
+from dmcmc.samplers.auto import rates
+from dmcmc.samplers.auto.choose import Limits, choose, sweeps_for
+from dmcmc.samplers.auto.effort import bucket_efforts
+from dmcmc.samplers.auto.rates import NOMINAL
+from dmcmc.samplers.auto.survey import SAMPLER, survey
+
+MPIRUN = Path(sys.executable).with_name("mpirun")
+MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}
+
+
+def works_of(problem, memory=1 << 33, listed=0):
+    arithmetic = choose_arithmetic(problem.factors)
+    return [survey(local, listed, 10, 100, memory, arithmetic) for local in divide(problem).locals]
+
+
+def meetings(**sizes):
+    return registry.generate("meeting-scheduling", MEETINGS | sizes)
+
+
+@st.composite
+def surveys(draw):
+    """Agents with any amount of work, around those of a real one."""
+    some, made = works_of(meetings())[0], []
+    for agent in range(draw(st.integers(1, 6))):
+        effort = draw(st.floats(1e4, 1e12))
+        made.append(
+            some._replace(
+                agent=agent,
+                cells=effort * 10,
+                effort=effort,
+                shared=effort * draw(st.floats(0, 1)),
+                bytes=draw(st.integers(1, 2**36)),
+                weight=draw(st.floats(1, 1e6)),
+                width=draw(st.integers(1, 15)),
+                triangles=draw(st.integers(0, 300)),
+                pairs=draw(st.integers(1, 100)),
+            )
+        )
+    return made
+
+
+def exact_of(works, **limits):
+    return {work.agent for work, c in zip(works, choose(works, Limits(**limits)), strict=True) if c.method == "exact"}
+
+
+@given(surveys(), st.floats(1e-3, 1e3), st.floats(1, 100), st.sampled_from([0.0, 0.01, 0.2]), st.integers(1, 4))
+def test_more_time_threads_memory_or_cells_never_take_exactness_away(works, time, times, gap, threads):
+    less = {"time": time, "gap": gap, "threads": threads, "memory": 1 << 30, "cells": 10**10}
+    base = exact_of(works, **less)
+    if not gap:  # a gap may be closed by bounds: other agents then have the time
+        assert base <= exact_of(works, **less | {"time": time * times})
+        assert base <= exact_of(works, **less | {"threads": 2 * threads})
+    base = exact_of(works, **less | {"time": None})
+    assert base <= exact_of(works, **less | {"time": None, "memory": 1 << 34})
+    assert base <= exact_of(works, **less | {"time": None, "cells": 10**12})
+
+
+@given(surveys(), st.sampled_from([None, 0.5, 50.0]), st.integers(1, 2**36), st.integers(0, 10**12))
+def test_memory_and_cells_are_limits(works, time, memory, cells):
+    for agent in exact_of(works, time=time, memory=memory, cells=cells):
+        assert works[agent].bytes <= memory and works[agent].cells <= cells
+
+
+@given(surveys(), st.floats(1e-3, 1e3), st.sampled_from([0.0, 0.05]))
+def test_exact_agents_take_half_of_the_time_at_most_and_all_say_why(works, time, gap):
+    choices = choose(works, Limits(time=time, gap=gap))
+    assert sum(c.seconds for c in choices if c.method == "exact") <= time / 2 * (1 + 1e-9)
+    assert all(c.reason and c.method in ("exact", SAMPLER) for c in choices)
+    assert all((c.bound == "none") == (c.method == "exact") for c in choices)
+
+
+def test_with_a_gap_allowed_bounds_replace_long_eliminations():
+    work = works_of(meetings(variables_per_agent=10, domain_size=24, local_density=0.8))[0]
+    assert [choose([work], Limits(time=1000, gap=gap))[0].method for gap in (0.0, 0.05)] == ["exact", SAMPLER]
+    assert sweeps_for(0.1, 5) <= sweeps_for(0.01, 5) <= sweeps_for(0.01, 10) < sweeps_for(0.0, 10) == float("inf")
+
+
+def test_an_agent_that_can_neither_be_eliminated_nor_sampled_is_an_error():
+    work = works_of(meetings())[0]._replace(bytes=100, obstacle="too many rows")
+    assert choose([work], Limits(time=1e-9, memory=100))[0].method == "exact"  # there is no other way
+    with pytest.raises(ResourceError, match="too many rows"):
+        choose([work], Limits(memory=99))
+
+
+def test_bounds_by_rows_and_triangles():
+    work = works_of(meetings(variables_per_agent=8, local_density=0.9))[0]
+    assert work.triangles > 0
+
+    def bound(changed, **limits):
+        return choose([changed], Limits(cells=0, **limits))[0].bound
+
+    assert bound(work) == "triangles" and bound(work, bound="dual") == "dual" and bound(work, bound="none") == "none"
+    assert bound(work._replace(triangles=0)) == "dual"
+    assert bound(work._replace(rows=1 << 21)) == "mini-bucket"
+    assert bound(work._replace(triangles=10**6), time=0.01) == "dual"
+
+
+@given(st.integers(0, 50))
+def test_efforts_count_every_cell(seed):
+    for local in divide(random_problem(seed, 10, 2, 5, 16, 3)).locals:
+        efforts = bucket_efforts(local.plan)
+        assert efforts.shape == (local.plan.buckets,)
+        assert (efforts >= 0.05 * np.minimum(local.plan.program.cells, 1 << 15)).all()
+
+
+def test_triangles_are_counted():
+    for work, local in zip(
+        works_of(meetings(local_density=0.9)), divide(meetings(local_density=0.9)).locals, strict=True
+    ):
+        pairs = {frozenset(f.scope) for f in local.factors if len(f.scope) == 2 and set(f.scope) <= set(local.hidden)}
+        near = {v: {u for p in pairs if v in p for u in p - {v}} for v in local.hidden}
+        assert work.pairs == len(pairs)
+        assert work.triangles == sum(len(near[a] & near[b]) for a, b in map(tuple, pairs)) / 3
+
+
+def test_rates_are_measured_once_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = rates.load_rates()
+    assert found == rates._believed(found) and 0 < found.update < 1
+    monkeypatch.setattr(rates, "measure", lambda: pytest.fail("measured again"))
+    assert rates.load_rates() == found
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"update": 1}', '{"x": 1}', "\x00", "[" * 100_000])
+def test_a_damaged_file_is_measured_again(tmp_path, monkeypatch, text):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(rates, "measure", lambda: NOMINAL)
+    path = rates.rates_file()
+    path.parent.mkdir(parents=True)
+    path.write_text(text)
+    assert rates.load_rates() == NOMINAL
+    assert rates.read_rates(path) == NOMINAL
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"update": 1e9}))
+    assert rates.read_rates(path) is None  # no machine is that slow
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr(rates, "measure", lambda: NOMINAL)
+    assert rates.load_rates() == NOMINAL
+
+
+def test_only_a_time_budget_looks_at_the_machine(monkeypatch):
+    monkeypatch.setattr(task, "load_rates", lambda: pytest.fail("measured"))
+    problem = meetings(variables_per_agent=9, domain_size=12)
+    free = parse({"problem": {"file": "-"}, "device": "cpu"})
+    assert task.prepare(problem, free, World()).methods == ("exact",) * 3
+    monkeypatch.setattr(task, "load_rates", lambda: NOMINAL)
+    short = parse({"problem": {"file": "-"}, "device": "cpu", "budget": {"time": 1e-3}})
+    assert SAMPLER in task.prepare(problem, short, World()).methods
+
+
+def test_explain_says_what_each_agent_does_before_the_result(tmp_path, capfd):
+    path = tmp_path / "run.yaml"
+    sizes = ", ".join(f"{k}: {v}" for k, v in MEETINGS.items())
+    path.write_text(f"problem: {{generator: meeting-scheduling, {sizes}}}\nlocal: {{cells: 700}}\ndevice: cpu\n")
+    assert main(["run", str(path), "--explain", "--json"]) == 0
+    out, err = capfd.readouterr()
+    head, *lines, last = err.splitlines()
+    heads = "agent variables interface rows width cells memory method device estimate reason"
+    assert head.split() == heads.split()
+    assert len(lines) == 3 and all(line.split()[1:3] == ["5", "1"] for line in lines)
+    assert last.startswith("combine: exact: joined tables take at most ")
+    choices = json.loads(out)["provenance"]["plan"]["choices"]
+    assert list(choices) == ["a0", "a1", "a2"]
+    for line, choice in zip(lines, choices.values(), strict=True):
+        assert choice["reason"] in line
+        assert ("exact takes" in line) == (f"{SAMPLER} + " in line) == (choice["bound"] != "none")
+    assert main(["run", str(path), "--json"]) == 0
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.skipif(not MPIRUN.exists() and shutil.which("mpirun") is None, reason="no mpirun")
+def test_two_ranks_choose_alike_and_one_explains(tmp_path):
+    native.save(meetings(), str(tmp_path / "p.npz"))
+    launcher = str(MPIRUN) if MPIRUN.exists() else "mpirun"
+    command = [
+        sys.executable,
+        "-m",
+        "dmcmc",
+        "solve",
+        str(tmp_path / "p.npz"),
+        "--explain",
+        "--json",
+        "--device",
+        "cpu",
+    ]
+    plans = []
+    for start in ([], [launcher, "-n", "2"]):
+        for more in ([], ["--timeout", "20"], ["--set", "local.cells=700"]):
+            done = subprocess.run([*start, *command, *more], capture_output=True, text=True, timeout=400, cwd=tmp_path)
+            assert done.returncode == 0 and done.stderr.count("agent  variables") == 1
+            choices = json.loads(done.stdout)["provenance"]["plan"]["choices"]
+            methods = json.loads(done.stdout)["provenance"]["plan"]["methods"]
+            plans.append((methods, {name: (c["bound"], c["device"]) for name, c in choices.items()}))
+    assert plans[:3] == plans[3:]

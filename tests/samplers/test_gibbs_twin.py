@@ -1,0 +1,56 @@
+"""The compiled Gibbs sampler makes the same chain as plain NumPy, state by state."""
+
+import numpy as np
+import pytest
+from numba import njit
+from support.numpy_gibbs import gibbs_twin
+
+from dmcmc import Problem
+from dmcmc.generators import registry as generators
+from dmcmc.inference.dpop.division import LocalProblem, divide
+from dmcmc.inference.model.problem import Factor
+from dmcmc.samplers.methods import gibbs
+from dmcmc.samplers.model.chain_model import ChainModel, build_model
+from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.model.state_kernels import new_arrays
+
+init, step = njit(cache=True)(gibbs.SAMPLER.init), njit(cache=True)(gibbs.SAMPLER.step)
+
+
+def chain(local: LocalProblem, model: ChainModel, row: int, run: int, seed: int, temperatures: np.ndarray):
+    """Yield the start of a compiled chain and its state after every sweep."""
+    shape = local.interface_shape
+    z, scores, scratch = new_arrays(model)
+    z[model.hidden :] = np.unravel_index(row, shape) if shape else ()
+    rng = tuple(np.uint64(word) for word in (*chain_key(seed, local.agent), row, run))
+    utility = init(model, z, scores, rng)
+    yield z[: model.hidden].tolist()
+    for trial, temperature in enumerate(temperatures, start=1):
+        utility = step(model, z, scores, utility, scratch, rng, trial, temperature)
+        yield z[: model.hidden].tolist()
+
+
+def times(problem: Problem, factor: int) -> Problem:
+    """Return the problem with all utilities multiplied."""
+    factors = tuple(Factor.of(f.scope, factor * f.table.astype(float)) for f in problem.factors)
+    return Problem(problem.variables, problem.domains, problem.agents, problem.owner, factors)
+
+
+@pytest.mark.parametrize("heat", [0.02, 0.3, 3.0, 0.0])
+@pytest.mark.parametrize(("tables", "factor"), [("preferences", 1), ("uniform", 1), ("uniform", 1000), ("hard", 1)])
+def test_the_kernel_visits_the_twins_states(tables: str, factor: int, heat: float) -> None:
+    parameters = {"agents": 3, "variables_per_agent": 7, "domain_size": 11, "tables": tables, "seed": 3}
+    problem = generators.generate("meeting-scheduling", parameters)
+    problem = problem if factor == 1 else times(problem, factor)
+    for local in divide(problem).locals:
+        model = build_model(local)
+        assert (model.data.dtype == np.uint16) == (tables != "hard" and factor == 1)
+        assert model.scale == 1.0
+        temperatures = (heat * model.spread * np.array([1.0, 0.8, 0.6])).astype(np.float32)
+        for row in range(0, local.rows, 5):
+            for run in range(2):
+                interface = dict(zip(local.interface, np.unravel_index(row, local.interface_shape), strict=True))
+                twin = gibbs_twin(local, model, interface, 99, row, run, temperatures)
+                got = chain(local, model, row, run, 99, temperatures)
+                for theirs, ours in zip(twin, got, strict=True):
+                    assert [theirs[v] for v in local.hidden] == ours

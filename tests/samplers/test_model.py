@@ -1,0 +1,211 @@
+"""Agents' tables as chains read them: whole numbers in columns, scores that stay right, utilities that order states."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import naive
+from support.problem_strategies import random_problem
+
+from dmcmc import Factor, Problem
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.tables import forbidden
+from dmcmc.samplers.model.chain_model import build_model, column_entries, flatten_local
+from dmcmc.samplers.model.evaluation import evaluate_rows
+from dmcmc.samplers.model.state_kernels import (
+    change,
+    eased,
+    evaluate,
+    feasible,
+    fill_scores,
+    gain_of,
+    greedy_sweep,
+    new_arrays,
+)
+
+NUMBERS = {"int32": (9, False), "int64": (2**40, False), "floats": (1.0, True)}
+
+
+@st.composite
+def locals_(draw):
+    """A local problem with hidden variables, factors of arity 1 to 4 and hard constraints."""
+    magnitude, floats = NUMBERS[draw(st.sampled_from(tuple(NUMBERS)))]
+    hard = draw(st.sampled_from([0.0, 0.2]))
+    problem = random_problem(draw(st.integers(0, 2**32)), 9, 2, 9, 12, 4, magnitude, hard, floats)
+    return divide(problem).locals[draw(st.integers(0, problem.n_agents - 1))]
+
+
+def hidden_factors(local):
+    return [f for f in local.factors if set(f.scope) & set(local.hidden)]
+
+
+def drawn(local, model, rng):
+    """A random state, hidden variables first."""
+    return np.array([rng.integers(0, size) for size in model.domains], dtype=np.int32)
+
+
+def worth(local, z):
+    """(−violations, utility) of the factors with hidden variables: what a chain orders states by."""
+    values = dict(zip((*local.hidden, *local.interface), z.tolist(), strict=True))
+    entries = [f.table[tuple(values[v] for v in f.scope)] for f in hidden_factors(local)]
+    hard = [bool(forbidden(e)) for e in entries]
+    return -sum(hard), sum((e.item() for e, bad in zip(entries, hard, strict=True) if not bad), 0)
+
+
+def whole(local):
+    return all(f.table.dtype.kind == "i" for f in hidden_factors(local))
+
+
+def parted(model, utility):
+    """A chain's utility as (−violations, utility without them)."""
+    if not model.violation:
+        return 0, int(utility)
+    violations = -((int(utility) - 2 ** (model.violation - 1)) // 2**model.violation) - 1
+    return -violations, int(utility) + violations * 2**model.violation
+
+
+@given(locals_(), st.integers(0, 2**32))
+@settings(max_examples=150, deadline=None)
+def test_a_chains_utility_orders_states_by_violations_first(local, seed):
+    """Exactly for whole numbers that fit; else utilities are rounded, half a chain unit a factor."""
+    model = build_model(local)
+    rng = np.random.default_rng(seed)
+    states = [drawn(local, model, rng) for _ in range(6)]
+    worths = [worth(local, z) for z in states]
+    got = [evaluate(model, z) for z in states]
+    off = 0 if model.scale == 1.0 and whole(local) else model.factor_column.size + 1e-6
+    for a, va in zip(worths, got, strict=True):
+        assert parted(model, va)[0] == a[0]
+        assert feasible(model, va) == (a[0] == 0)
+        assert eased(model, va) == parted(model, va)[1] + (model.penalty * a[0] if model.violation else 0.0)
+        for b, vb in zip(worths, got, strict=True):
+            if a[0] == b[0] == 0:
+                assert abs((parted(model, va)[1] - parted(model, vb)[1]) - (a[1] - b[1]) * model.scale) <= off
+            if a[0] > b[0]:
+                assert va > vb
+
+
+@given(locals_())
+@settings(max_examples=100, deadline=None)
+def test_scores_fit_their_numbers_and_columns_are_padded(local):
+    """Compact: 16 bits without sign and nothing forbidden; else 2^30, all of a variable's violations included."""
+    model = build_model(local)
+    assert model.data.dtype == np.uint16 or model.data.dtype == np.int32
+    assert model.data.dtype == np.int32 or not model.violation
+    assert (model.penalty > 0) == (model.violation > 0) == any(forbidden(f.table).any() for f in hidden_factors(local))
+    assert (model.width == -(-model.domains[: model.hidden] // 4) * 4).all()
+    assert model.lanes == max([*model.width, 4])
+    ends = np.append(model.column_at, model.data.size)
+    for v in range(model.hidden):
+        most = 0
+        for c in range(model.column_start[v], model.column_start[v + 1]):
+            columns = model.data[ends[c] : ends[c + 1]].astype(np.int64).reshape(-1, model.width[v])
+            assert (columns[:, model.domains[v] :] == 0).all()
+            most += np.abs(columns).max()
+        assert most <= (2**16 - 1 if model.data.dtype == np.uint16 else 2**30)
+
+
+@given(locals_(), st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_a_column_holds_its_factor_for_all_values_of_its_variable(local, seed):
+    """Relative to the factor's least (compact) or largest entry, scaled and rounded; forbidden entries are −2^k."""
+    model = build_model(local)
+    z = drawn(local, model, np.random.default_rng(seed))
+    variables = (*local.hidden, *local.interface)
+    values = dict(zip(variables, z.tolist(), strict=True))
+    c = 0
+    for v in range(model.hidden):
+        factors = [f for f in hidden_factors(local) if variables[v] in f.scope]
+        assert model.column_start[v + 1] - model.column_start[v] == len(factors)
+        for f in factors:
+            column = f.table[tuple(slice(None) if u == variables[v] else values[u] for u in f.scope)]
+            finite = f.table[~forbidden(f.table)].astype(float)
+            base = 0.0 if not finite.size else finite.min() if model.data.dtype == np.uint16 else finite.max()
+            at = model.column_at[c]
+            for o in range(model.other_start[c], model.other_start[c + 1]):
+                at += z[model.other_variable[o]] * model.other_stride[o]
+            got = model.data[at : at + model.domains[v]].astype(np.int64)
+            hard = forbidden(column)
+            assert (got[hard] == -(2**model.violation)).all()
+            assert np.abs(got[~hard] - (column[~hard].astype(float) - base) * model.scale).max(initial=0) <= 0.5 + 1e-6
+            c += 1
+
+
+@given(locals_(), st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_rows_are_worth_what_their_factors_add_up_to(local, seed):
+    arithmetic = choose_arithmetic(local.factors)
+    flat, model = flatten_local(local), build_model(local)
+    rng = np.random.default_rng(seed)
+    states = rng.integers(0, local.domains[list(local.hidden)], (local.rows, model.hidden), dtype=np.int32)
+    got = evaluate_rows(flat, model.domains, states, local.interface_shape, arithmetic)
+    assert got.shape == local.interface_shape and got.dtype == arithmetic.dtype
+    for row, b in enumerate(np.ndindex(*local.interface_shape)):
+        values = dict(zip(local.interface, b, strict=True)) | dict(zip(local.hidden, states[row].tolist(), strict=True))
+        close = 0.0 if arithmetic.exact else 1e-9 * float(arithmetic.total)
+        assert naive.same_numbers(naive.decoded(got[b], arithmetic), naive.attained(local, values), close)
+
+
+@pytest.mark.parametrize(
+    ("entries", "dtype", "scale"),
+    [
+        ([[0, 65535], [7, 3]], np.uint16, 1.0),
+        ([[0, 65536], [7, 3]], np.int32, 1.0),
+        ([[-(10**6), -(10**6) + 9], [-(10**6), -(10**6)]], np.uint16, 1.0),
+        ([[0, float("-inf")], [7, 3]], np.int32, 1.0),
+        ([[0, 2**40], [7, 3]], np.int32, 2.0**-11),
+        ([[-(2**62), 2**62], [7, 3]], np.int32, 2.0**-34),
+        ([[0.5, 0.25], [0.0, 1.0]], np.int32, 2.0**24),
+    ],
+)
+def test_entries_take_16_bits_where_they_fit_and_are_scaled_where_32_do_not_hold_them(entries, dtype, scale):
+    table = np.array(entries) if np.isfinite(entries).all() else entries
+    problem = Problem(("a", "b"), np.array([2, 2]), ("me",), np.array([0, 0]), (Factor.of((0, 1), table),))
+    model = build_model(divide(problem).locals[0])
+    assert (model.data.dtype, model.scale) == (dtype, scale)
+
+
+def test_the_bound_on_column_entries_is_one():
+    for seed in range(30):
+        for local in divide(random_problem(seed)).locals:
+            assert build_model(local).data.size <= max(1, column_entries(local))
+
+
+@given(locals_(), st.integers(0, 2**32))
+@settings(max_examples=100, deadline=None)
+def test_scores_and_utility_stay_what_they_would_be_from_nothing(local, seed):
+    model = build_model(local)
+    if not model.hidden:
+        return
+    rng = np.random.default_rng(seed)
+    z = drawn(local, model, rng)
+    _, scores, _ = new_arrays(model)
+    fresh = np.zeros_like(scores)
+    fill_scores(model, z, scores)
+    utility = evaluate(model, z)
+    for _ in range(20):
+        v = int(rng.integers(0, model.hidden))
+        value = int(rng.integers(0, model.domains[v]))
+        utility += gain_of(scores, v, value, z[v])
+        change(model, z, scores, v, value)
+        assert z[v] == value
+        fill_scores(model, z, fresh)
+        assert (scores == fresh).all()
+        assert utility == evaluate(model, z)
+
+
+@given(locals_(), st.integers(0, 2**32))
+@settings(max_examples=60, deadline=None)
+def test_greedy_sweeps_end_where_no_single_change_is_better(local, seed):
+    model = build_model(local)
+    z = drawn(local, model, np.random.default_rng(seed))
+    _, scores, _ = new_arrays(model)
+    fill_scores(model, z, scores)
+    utility = evaluate(model, z)
+    while (better := greedy_sweep(model, z, scores, utility)) != utility:
+        assert better > utility
+        utility = better
+    assert utility == evaluate(model, z)
+    for v in range(model.hidden):
+        assert scores[v, z[v]] == scores[v, : model.domains[v]].max()

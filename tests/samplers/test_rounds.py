@@ -1,0 +1,159 @@
+"""Rounds: where chains start, who takes part, what goes on to the next round, and descent."""
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+from support import naive
+from support.problem_strategies import random_problem
+
+from dmcmc.generators import registry as generators
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.samplers import registry
+from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.cpu.launch import ChainSolver
+from dmcmc.samplers.methods import annealing, gibbs
+from dmcmc.samplers.model.chain_model import build_model
+from dmcmc.samplers.model.rng import chain_key
+from dmcmc.samplers.model.rounds import Round
+from dmcmc.samplers.model.schedule import Temperature
+from dmcmc.samplers.model.start_kernels import START_BLOCK, start_row
+from dmcmc.samplers.model.state_kernels import evaluate, feasible, fill_scores, greedy_sweep, new_arrays
+
+word = st.integers(0, 2**32 - 1)
+
+
+@given(st.lists(st.integers(1, 4), max_size=4), word, st.integers(0, 5), st.tuples(word, word), st.integers(1, 10**6))
+@settings(max_examples=200, deadline=None)
+def test_a_warm_chain_starts_from_its_row_or_a_neighbour(shape, at, run, key, first):
+    """Run 0 from its own row, the others from one that differs in one interface variable, all equally likely."""
+    row = at % prod(shape)
+    arguments = np.array(shape, dtype=np.int64), row, run, np.array(key, dtype=np.uint64), first
+    source = start_row(*arguments)
+    here, there = np.unravel_index(row, shape) if shape else (), np.unravel_index(source, shape) if shape else ()
+    changed = [b for b, (i, j) in enumerate(zip(here, there, strict=True)) if i != j]
+    free = [b for b, size in enumerate(shape) if size > 1]
+    if run == 0 or not free:
+        assert source == row
+        return
+    words = naive.philox(key, (row, run, first, START_BLOCK))
+    assert changed == [free[words[0] * len(free) >> 32]]
+    b = changed[0]
+    others = [value for value in range(shape[b]) if value != here[b]]
+    assert there[b] == others[words[1] * len(others) >> 32]
+
+
+init, step = njit(cache=True)(gibbs.SAMPLER.init), njit(cache=True)(gibbs.SAMPLER.step)
+
+
+def twin(local, plan, seed, runs):
+    """What the rounds of a Gibbs sampler keep of each row: utilities and states, by a plain loop."""
+    model = build_model(local)
+    key = np.array(chain_key(seed, local.agent), dtype=np.uint64)
+    shape = np.array(local.interface_shape, dtype=np.int64)
+    kept = [(-(10**18), None)] * local.rows
+    first = 1
+    for this in plan:
+        before = list(kept)
+        for row in range(local.rows):
+            if this.repair and feasible(model, before[row][0]):
+                continue
+            for run in range(runs):
+                z, scores, scratch = new_arrays(model)
+                z[model.hidden :] = np.unravel_index(row, local.interface_shape) if shape.size else ()
+                rng = (key[0], key[1], np.uint64(row), np.uint64(run))
+                if this.warm:
+                    z[: model.hidden] = before[start_row(shape, row, run, key, first)][1]
+                    fill_scores(model, z, scores)
+                    utility = evaluate(model, z)
+                else:
+                    utility = init(model, z, scores, rng)
+                visited = [(utility, z.copy())]
+                for t, heat in enumerate(this.temperatures):
+                    utility = step(model, z, scores, utility, scratch, rng, first + t, heat)
+                    visited.append((utility, z.copy()))
+                utility, z = max(visited, key=lambda pair: pair[0])
+                fill_scores(model, z, scores)
+                for _ in range(this.descent):
+                    utility = greedy_sweep(model, z, scores, utility)
+                if utility > kept[row][0]:
+                    kept[row] = utility, z[: model.hidden].copy()
+        first += this.temperatures.size
+    return kept
+
+
+def temperatures(*values):
+    return np.array(values, dtype=np.float32)
+
+
+PLAN = [
+    Round(temperatures(9.0, 3.0)),
+    Round(temperatures(5.0, 2.0, 1.0), warm=True, repair=True, descent=1),
+    Round(temperatures(4.0), warm=True, descent=9),
+    Round(temperatures(), warm=True),
+    Round(temperatures(3.0, 0.0), warm=True),
+]
+
+
+@pytest.mark.parametrize("rounds", range(1, len(PLAN) + 1))
+@pytest.mark.parametrize("hard", [0.0, 0.15])
+def test_rounds_keep_what_a_plain_loop_keeps(rounds, hard):
+    """Every round starts from what all rows had before it; trials count on; ties go to what was there first."""
+    plan = PLAN[:rounds]
+    solver = ChainSolver(gibbs.SAMPLER._replace(rounds=lambda model, samples, temperature: plan))
+    problem = random_problem(2, 14, 2, 4, 30, 3, 9, hard)
+    for local in divide(problem).locals:
+        (table,) = solver.solve([local], Settings(choose_arithmetic(problem.factors), seed=5, runs=3))
+        for row, (_, state) in enumerate(twin(local, plan, 5, 3)):
+            b = np.unravel_index(row, local.interface_shape) if local.interface else ()
+            witness = table.witness(dict(zip(local.interface, b, strict=True)))
+            assert [witness[v] for v in local.hidden] == state.tolist()
+
+
+def meetings(tables, **sizes):
+    """A meeting-scheduling problem, its agents' models and the arithmetic."""
+    problem = generators.generate("meeting-scheduling", {"agents": 2, "tables": tables, **sizes})
+    return divide(problem).locals, choose_arithmetic(problem.factors)
+
+
+@pytest.mark.parametrize("samples", [1, 2, 7, 8, 30, 100, 1000])
+def test_annealing_spends_its_trials_in_rounds_the_first_cold_the_others_warm(samples):
+    local = meetings("preferences", variables_per_agent=5)[0][0]
+    plan = annealing.rounds(build_model(local), samples, Temperature())
+    assert sum(this.temperatures.size for this in plan) == samples
+    assert [this.warm for this in plan] == [False] + [True] * (len(plan) - 1)
+    assert len(plan) > 1 or samples < 8
+    assert not any(this.repair for this in plan)
+    assert all((np.diff(this.temperatures) <= 0).all() for this in plan)
+    given = annealing.rounds(build_model(local), samples, Temperature.constant(2.5))
+    assert all((this.temperatures == 2.5).all() for this in given)
+
+
+def test_only_rows_that_violate_something_are_repaired_and_only_where_something_is_forbidden():
+    local = meetings("hard", variables_per_agent=5)[0][0]
+    plan = annealing.rounds(build_model(local), 100, Temperature())
+    assert sum(this.temperatures.size for this in plan if not this.repair) == 100
+    assert [this.warm for this in plan] == [False] + [True] * (len(plan) - 1)
+    assert any(this.repair for this in plan)
+
+
+def test_annealing_ends_where_no_single_variable_can_do_better():
+    locals_, arithmetic = meetings("uniform", variables_per_agent=8, domain_size=9, seed=1)
+    tables = registry.get("annealing").solve(locals_, Settings(arithmetic, runs=2, samples=30))
+    for local, table in zip(locals_, tables, strict=True):
+        for b in np.ndindex(*local.interface_shape):
+            values = dict(zip(local.interface, b, strict=True))
+            values |= table.witness(values)
+            found = naive.attained(local, values)
+            for v in local.hidden:
+                assert all(naive.attained(local, values | {v: d}) <= found for d in range(local.domains[v]))
+
+
+def test_the_ladder_climbs_geometrically_from_the_coldest_run():
+    rungs = Round(temperatures(1.0), ladder=8.0).rungs(4)
+    assert np.allclose(rungs, [1, 2, 4, 8])
+    assert Round(temperatures(1.0), ladder=8.0).rungs(1).tolist() == [1.0]

@@ -1,0 +1,55 @@
+"""Random tables and plans, as eliminations take them."""
+
+import numpy as np
+from hypothesis import strategies as st
+
+from dmcmc import Factor
+from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.model.flat import flatten
+
+
+@st.composite
+def problems(draw, whole=True, scale=50):
+    """Encoded tables over up to 6 variables, a plan that eliminates some of them, and the numbers they are in."""
+    (plan,), flat, arithmetic = draw(batches(whole, scale, most=1, n=6))
+    return flat, plan, arithmetic
+
+
+@st.composite
+def batches(draw, whole=True, scale=50, most=3, n=4):
+    """Plans that have no variables in common, all their encoded tables, and the numbers they are in."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    plans = draw(st.integers(min(2, most), most))
+    domains = rng.integers(1, n // 2 + 2, n * plans)
+    members, scopes, orders = [], [], []
+    for p in range(plans):
+        own = []
+        for _ in range(n + 1):
+            scope = (p * n + rng.permutation(n)[: rng.integers(0, n - 1)]).tolist()
+            table = rng.integers(-scale, scale, tuple(domains[scope])).astype(float)
+            table = table if whole else table / 7
+            own.append(Factor.of(scope, np.where(rng.random(table.shape) < 0.2, -np.inf, table)))
+        members += own
+        scopes.append([f.scope for f in own])
+        order = (p * n + rng.permutation(n)).tolist()
+        kept = sorted(order[n - int(rng.integers(0, n // 2)) :])
+        orders.append(([v for v in order if v not in kept], kept))
+    arithmetic = choose_arithmetic(members) if whole else Arithmetic(np.dtype(np.float64), -np.inf, 1e4)
+    encoded = [arithmetic.encode(f) for f in members]
+    flat = flatten([t.scope for t in encoded], [t.values for t in encoded], arithmetic.dtype)
+    made = [plan_elimination(own, domains, *order) for own, order in zip(scopes, orders, strict=True)]
+    return made, flat, arithmetic
+
+
+def same_tables(left, right, tolerance=0.0):
+    """Whether two eliminations left the same tables, whatever their plans call them."""
+    a = {t.scope: t.values for t in left.remaining()}
+    b = {t.scope: t.values for t in right.remaining()}
+    return a.keys() == b.keys() and all(np.allclose(a[s], b[s], rtol=tolerance, atol=tolerance) for s in a)
+
+
+def chosen(done):
+    values = np.zeros(done.plan.program.domains.size, dtype=np.int64)
+    done.choose(values)
+    return values.tolist()

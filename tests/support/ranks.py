@@ -1,0 +1,37 @@
+"""Starting Python on ranks."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_BESIDE = Path(sys.executable).with_name("mpirun")
+MPIRUN = str(_BESIDE) if _BESIDE.exists() else shutil.which("mpirun")
+needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
+_LIMIT = 400  # seconds: the first of all has to compile the kernels
+
+
+def start(ranks, *argv, **environment):
+    """Run Python on a number of ranks; 0 is without a launcher."""
+    launcher = [MPIRUN, "-n", str(ranks)] if ranks else []
+    more = {
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    clean = {k: v for k, v in os.environ.items() if k != "DMCMC_DEBUG"}
+    return subprocess.run(
+        [*launcher, sys.executable, *argv],
+        capture_output=True,
+        text=True,
+        timeout=_LIMIT,
+        env=clean | (more if ranks else {}) | environment,
+    )
+
+
+def lines(stderr):
+    """Our own lines; launchers add theirs."""
+    return [line for line in stderr.splitlines() if line.startswith("dmcmc: ")]
