@@ -1,15 +1,21 @@
-"""Under Numba's simulator the thread that launches a kernel asks all others all the time whether they have ended.
+"""Numba's simulator, made fit for many threads.
 
-It takes the interpreter lock for that, half of the time and more. Here it rests now and then.
+* The thread that launches a kernel asks all others all the time whether they have ended. It takes the interpreter lock
+  for that, half of the time and more. Here it rests now and then.
+* While a device function of another module runs, that module's ``cuda`` is the simulated one; the first thread that
+  leaves would take it away from those that are still inside. Here the last one does.
 """
 
 import itertools
 import threading
 import time
+from contextlib import contextmanager
 
 from numba import config
 
 if config.ENABLE_CUDASIM:
+    from numba import cuda
+    from numba.cuda.simulator import kernel
     from numba.cuda.simulator.kernel import BlockThread
 
     OFTEN = 8
@@ -22,3 +28,26 @@ if config.ENABLE_CUDASIM:
         return threading.Thread.is_alive(thread)
 
     BlockThread.is_alive = is_alive
+
+    lock = threading.Lock()
+    inside: dict[int, int] = {}  # threads in functions of a module, by its globals
+
+    @contextmanager
+    def swapped_cuda_module(function, simulated):
+        """Let a function's module see the simulated ``cuda`` as long as any thread is in one of its functions."""
+        names, key = function.__globals__, id(function.__globals__)
+        with lock:
+            inside[key] = inside.get(key, 0) + 1
+            mine = [name for name, value in names.items() if value is cuda]
+            names.update(dict.fromkeys(mine, simulated))
+            swapped.setdefault(key, set()).update(mine)
+        try:
+            yield
+        finally:
+            with lock:
+                inside[key] -= 1
+                if inside[key] == 0:
+                    names.update(dict.fromkeys(swapped.pop(key), cuda))
+
+    swapped: dict[int, set[str]] = {}  # the names that are to be set back
+    kernel.swapped_cuda_module = swapped_cuda_module
