@@ -5,14 +5,13 @@ import platform
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from dmcmc.config.schema import Config
 from dmcmc.inference.runtime.device import describe_gpu
-from dmcmc.inference.runtime.memory import readable
+from dmcmc.inference.runtime.memory import process_memory, readable
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.version import __version__
 
@@ -88,13 +87,6 @@ def _mpi_library() -> str:
 
 
 def _memory() -> str:
-    """Return this machine's memory, or a container's where that is less."""
-    try:
-        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):
-        return "unknown"
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        limit = "max"
-    return readable(min(total, int(limit)) if limit.isdecimal() else total)
+    """Return the memory of this process: the machine's, its container's or its own limit's, whichever is least."""
+    there = process_memory()
+    return "unknown" if there is None else readable(there)

@@ -13,14 +13,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from platformdirs import user_cache_path
+
 _KEEP = 4  # older folders of this node are deleted
 _PACKAGES = ("inference", "samplers", "formats", "dmcmc/formats")  # where kernels live, installed and in the sources
 
 
 def cache_root() -> Path:
-    """Return the folder for this user's cached files."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "dmcmc"
+    """Return the folder for this user's cached files, where the platform has them; XDG_CACHE_HOME goes before that."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return Path(base) / "dmcmc" if base else user_cache_path("dmcmc", appauthor=False)
 
 
 def kernel_cache() -> Path:

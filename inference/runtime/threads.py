@@ -3,10 +3,11 @@
 Kernels release the interpreter lock, so plain threads run them side by side.
 """
 
+import math
 import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from numpy.typing import NDArray
@@ -17,8 +18,18 @@ _LOOK = 0.05  # seconds between two looks at the time
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return how many cores this process may use: those it may run on, or as many as its container's share makes."""
+    there = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = _container_cores()
+    return there if share is None else min(there, max(1, math.ceil(share)))
+
+
+@cache
+def _container_cores() -> float | None:
+    """Return what the container (cgroups) allows, perhaps a part of a core; None without a limit."""
+    import proclimits  # takes some hundredths of a second
+
+    return proclimits.get_cpu_limit()
 
 
 @lru_cache(maxsize=4)
