@@ -12,9 +12,10 @@ from dmcmc.cli.inputs import check_run, explainer, load, options_of
 from dmcmc.cli.terminal import emit
 from dmcmc.config.schema import Config, problem_of, read_config
 from dmcmc.config.yaml_lines import value_of
+from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
-from dmcmc.results.result import Output, Result, check_writable
+from dmcmc.results.result import Output, Result
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

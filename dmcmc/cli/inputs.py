@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from dmcmc.config.file_options import FILE_OPTIONS
 from dmcmc.config.schema import OPTION_OF, Config, config_of, divided, option_place, problem_of, read_config
 from dmcmc.config.yaml_lines import Document, value_of
+from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.results.result import check_writable
 
 if TYPE_CHECKING:
     from dmcmc.run.setup import Task

@@ -1,13 +1,10 @@
 """Opening problem files: unpacking within limits, and errors that name the line."""
 
 import bz2
-import contextlib
 import gzip
 import lzma
 import os
-import secrets
 import zlib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -116,40 +113,3 @@ def unpacked(raw: BinaryIO, head: bytes) -> BinaryIO:
     if head.startswith(b"BZh"):
         return cast(BinaryIO, bz2.open(raw))
     return raw
-
-
-def replace_file(path: str | os.PathLike[str], pieces: Iterable[str | bytes]) -> None:
-    """Write text or bytes, packed as the name says, whole or not at all.
-
-    Raises
-    ------
-    FileError
-        If it cannot be written.
-    """
-    target = Path(path)
-    partial = Path(f"{target.parent / ('.' + target.name)}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    try:
-        with open(partial, "xb") as raw:
-            with _packed(raw, target.suffix.lower()) as stream:
-                for piece in pieces:
-                    stream.write(piece.encode("utf-8") if isinstance(piece, str) else piece)
-            raw.flush()
-            os.fsync(raw.fileno())
-        os.replace(partial, target)
-    except (OSError, ValueError) as error:
-        raise FileError(f"{target}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            partial.unlink()
-
-
-def _packed(raw: BinaryIO, suffix: str) -> BinaryIO:
-    """Return a stream that packs into ``raw``; closing it leaves ``raw`` open. Equal texts give equal bytes."""
-    match suffix:
-        case ".gz":
-            return cast(BinaryIO, gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
-        case ".xz":
-            return cast(BinaryIO, lzma.open(raw, "wb"))
-        case ".bz2":
-            return cast(BinaryIO, bz2.open(raw, "wb"))
-    return cast(BinaryIO, contextlib.nullcontext(raw))

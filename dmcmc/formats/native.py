@@ -22,7 +22,6 @@ import contextlib
 import json
 import math
 import os
-import secrets
 import zipfile
 from collections.abc import Iterable
 from itertools import accumulate
@@ -34,6 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.archive import BROKEN, Archive
+from dmcmc.files.write import writing
 from dmcmc.inference.model.problem import Factor, Label, Problem
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import normalise
@@ -63,23 +63,13 @@ def save(problem: Problem, path: str | os.PathLike[str]) -> None:
     FileError
         If the file cannot be written, or a label is not a string, integer or float.
     """
-    target = Path(path)
-    partial = Path(f"{target.parent / ('.' + target.name)}.{os.getpid()}.{secrets.token_hex(4)}.part")
     try:
         text = _text(problem)
     except TypeError as error:
-        raise FileError(f"{target}: cannot be written: labels must be strings, integers or floats ({error})") from None
-    try:
-        with open(partial, "xb") as stream:
-            _write(problem, text, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(partial, target)
-    except (OSError, ValueError) as error:
-        raise FileError(f"{target}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            partial.unlink()
+        reason = f"labels must be strings, integers or floats ({error})"
+        raise FileError(f"{os.fspath(path)}: cannot be written: {reason}") from None
+    with writing(path) as stream:
+        _write(problem, text, stream)
 
 
 def _text(problem: Problem) -> bytes:

@@ -12,7 +12,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from dmcmc.files.text import PACKERS, Source, clipped, open_source, replace_file
+from dmcmc.files.text import PACKERS, Source, clipped, open_source
+from dmcmc.files.write import replace_file
 from dmcmc.formats import sniffing
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError, ProblemError, Unavailable

@@ -8,7 +8,7 @@ from typing import Any
 
 import networkx as nx
 
-from dmcmc.files.text import replace_file
+from dmcmc.files.write import replace_file
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError, Unavailable
 from dmcmc.report.graph import GraphFacts, primal_graph

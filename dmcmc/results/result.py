@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import stat
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from dmcmc.files.write import check_writable, replace_file
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
@@ -101,17 +101,11 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
             If that is not possible; names the path.
         """
         check_writable(path)
-        target = Path(os.path.realpath(path))
-        part = target.with_name(f".{target.name[:200]}.{os.getpid()}.part")
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                part.write_text(self.to_json() + "\n", encoding="ascii")
-                os.replace(part, target)
-            finally:
-                part.unlink(missing_ok=True)
+            Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
+        replace_file(path, [self.to_json(), "\n"])
 
     @property
     def exit_code(self) -> int:
@@ -202,25 +196,6 @@ def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) ->
         How many agents sampled; for those solved exactly ε_i is 0.
     """
     return GuaranteeReport(alpha, epsilon, samples, (1 - epsilon) ** agents)
-
-
-def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise :class:`FileError` if a file could not be written, before any work is done for it. Creates nothing."""
-    if Path(os.path.abspath(path)).is_relative_to("/dev"):  # /dev/stdout may be a link to a file someone has open
-        raise FileError(f"{path}: cannot be written: a device; --json prints the result")
-    try:
-        target = Path(os.path.realpath(path))
-        if not stat.S_ISREG(target.stat().st_mode):
-            raise FileError(f"{path}: cannot be written: not a regular file")
-    except FileNotFoundError:
-        pass
-    except (OSError, ValueError) as error:
-        raise FileError(f"{path}: cannot be written: {getattr(error, 'strerror', None) or error}") from None
-    folder = next(p for p in target.parents if p.exists())
-    if not folder.is_dir():
-        raise FileError(f"{path}: cannot be written: {folder} is not a folder")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise FileError(f"{path}: cannot be written: no permission in {folder}")
 
 
 def _finite(number: Any) -> bool:

@@ -5,7 +5,6 @@ and where nothing may depend on the machine, :data:`NOMINAL` stands in.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
@@ -19,6 +18,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.cache import cache_root, kernel_cache
+from dmcmc.inference.runtime.write import replacing
 from dmcmc.samplers.auto.effort import bucket_efforts
 
 _TRUST = 8.0  # times the nominal rate, either way: what is further off was disturbed
@@ -115,14 +115,10 @@ def _believed(rates: Rates) -> Rates:
 
 def _keep(path: Path, rates: Rates) -> None:
     """Write a file, all of it or nothing; without one, the next run measures again."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            part.write_text(json.dumps(asdict(rates)), encoding="utf-8")
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        with replacing(path) as stream:
+            stream.write(json.dumps(asdict(rates)).encode())
         prefix = path.name.rsplit("-", 1)[0]
         for old in path.parent.glob(f"{prefix}-*.json"):
             if old != path and len(old.name) == len(path.name):  # of other states of the sources

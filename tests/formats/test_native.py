@@ -15,6 +15,7 @@ from support.problem_strategies import INFINITY, problems, same
 
 from dmcmc import Factor, Problem
 from dmcmc.formats import native
+from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 
 
@@ -287,3 +288,17 @@ def test_the_benchmark_files_hold_what_their_names_say():
         p, raw = native.load(path), arrays(path)
         assert p.n_agents == 10 and set(p.domains.tolist()) == {24} and p.name == path.stem
         assert np.array_equal(np.concatenate([f.table.ravel() for f in p.factors]), raw["tables"])
+
+
+@pytest.mark.parametrize("name", ["p.npz", "p.wcsp.xz"])
+def test_what_a_link_points_to_is_replaced(tmp_path, name):
+    problem = Problem(("x0",), [2], ("all",), [0], (Factor.of((0,), [1, 2], "min"),), sense="min")
+    (tmp_path / name).symlink_to("real")
+    formats.save(problem, tmp_path / name)
+    assert (tmp_path / name).is_symlink() and same(formats.load(tmp_path / name), formats.load(tmp_path / "real"))
+    assert sorted(p.name for p in tmp_path.iterdir()) == [name, "real"]
+
+
+def test_a_device_is_not_replaced():
+    with pytest.raises(FileError, match="a device"):
+        formats.save(example(), "/dev/stdout", "native")

@@ -10,10 +10,11 @@ import pytest
 from rich.console import Console
 
 from dmcmc.config.schema import parse
+from dmcmc.files.write import check_writable
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.report.summary import summary
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, Result, TracePoint, check_writable, gap_of, guarantee_report
+from dmcmc.results.result import AgentMetrics, Result, TracePoint, gap_of, guarantee_report
 
 CONTRACT = [
     "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time", "simulated_time", "msg_count",

@@ -1,0 +1,79 @@
+"""Writing files: whole or not at all, packed as their names say, and found out beforehand where that cannot be."""
+
+import bz2
+import contextlib
+import gzip
+import lzma
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from dmcmc.inference.runtime.errors import FileError
+from dmcmc.inference.runtime.write import replacing
+
+
+@contextlib.contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a file to write, whole or not at all: a killed run leaves no partial file under this name.
+
+    Raises
+    ------
+    FileError
+        If it cannot be written.
+    """
+    check_writable(path)
+    try:
+        with replacing(path) as stream:
+            yield stream
+    except (OSError, ValueError) as error:
+        raise _failure(path, getattr(error, "strerror", None) or error) from None
+
+
+def replace_file(path: str | os.PathLike[str], pieces: Iterable[str | bytes]) -> None:
+    """Write text or bytes, packed as the name says, whole or not at all.
+
+    Raises
+    ------
+    FileError
+        If it cannot be written.
+    """
+    with writing(path) as raw, _packed(raw, Path(path).suffix.lower()) as stream:
+        for piece in pieces:
+            stream.write(piece.encode("utf-8") if isinstance(piece, str) else piece)
+
+
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise :class:`FileError` if a file could not be written, before any work is done for it. Creates nothing."""
+    try:
+        if Path(os.path.abspath(path)).is_relative_to("/dev"):  # /dev/stdout may be a link to a file someone has open
+            raise _failure(path, "a device; --json prints the result")
+        target = Path(os.path.realpath(path))
+        if not stat.S_ISREG(target.stat().st_mode):
+            raise _failure(path, "not a regular file")
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise _failure(path, getattr(error, "strerror", None) or error) from None
+    folder = next(p for p in target.parents if p.exists())
+    if not folder.is_dir():
+        raise _failure(path, f"{folder} is not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise _failure(path, f"no permission in {folder}")
+
+
+def _failure(path: str | os.PathLike[str], reason: object) -> FileError:
+    return FileError(f"{os.fspath(path)}: cannot be written: {reason}")
+
+
+def _packed(raw: BinaryIO, suffix: str) -> BinaryIO:
+    """Return a stream that packs into ``raw``; closing it leaves ``raw`` open. Equal texts give equal bytes."""
+    match suffix:
+        case ".gz":
+            return cast(BinaryIO, gzip.GzipFile("", "wb", fileobj=raw, mtime=0))
+        case ".xz":
+            return cast(BinaryIO, lzma.open(raw, "wb"))
+        case ".bz2":
+            return cast(BinaryIO, bz2.open(raw, "wb"))
+    return cast(BinaryIO, contextlib.nullcontext(raw))
