@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from dmcmc.config.schema import Config
+from dmcmc.inference.runtime.cache import kernel_folder
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.memory import process_memory, readable
 from dmcmc.inference.runtime.threads import cores
@@ -67,7 +68,7 @@ def machine() -> dict[str, Any]:
         "cores": f"{cores()} usable of {os.cpu_count()}",
         "threads": cores(),
         "memory": _memory(),
-        "cache": os.environ.get("NUMBA_CACHE_DIR") or "__pycache__ beside the installed sources",
+        "cache": str(kernel_folder() or "__pycache__ beside the installed sources"),
         "gpu": describe_gpu(),
     }
 

@@ -2,10 +2,11 @@
 """Put tables into an elimination's arena, and read maximising values back from it."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def add_strided(out, source, at, dims, strides, lowest):
     """Add a strided view of ``source`` to ``out``, clamped.
 
@@ -35,7 +36,7 @@ def add_strided(out, source, at, dims, strides, lowest):
             digit[j] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def place_inputs(program, arena, scope_start, scope, at, data, lowest):
     """Copy the given tables to the front of the arena, axes in the plan's order."""
     for t in range(at.size - 1):
@@ -64,7 +65,7 @@ def place_inputs(program, arena, scope_start, scope, at, data, lowest):
             add_strided(to, data, at[t], dims, strides, lowest)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def choose_values(program, arena, values, lowest, first, last):
     """Set the maximising values of buckets ``first`` to ``last`` - 1; ``values`` (variables,) int64 has the others.
 
@@ -93,7 +94,7 @@ def choose_values(program, arena, values, lowest, first, last):
         values[v] = best
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def choose_rows(program, arena, rows, lowest, first, last):
     """Do :func:`choose_values` for every row of (rows, variables)."""
     for r in range(rows.shape[0]):

@@ -13,15 +13,15 @@ contiguous: the compiler vectorises it.
 """
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
+from dmcmc.inference.runtime.compile import njit
 
 # The kernels below compare with these; numba freezes globals.
 _MAXIMUM, _LOG_SUM = MAXIMUM, LOG_SUM
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bucket_strides(program, b):
     """Return the domain sizes of a bucket's separator, and its tables' strides of x and of those (0: not in it)."""
     output = program.at.size - program.variable.size + b
@@ -44,7 +44,7 @@ def bucket_strides(program, b):
     return sizes, strides
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def split_bucket(program, b):
     """Describe a bucket's tables to :func:`join`.
 
@@ -104,7 +104,7 @@ def split_bucket(program, b):
     return sizes[:k], width, program.domains[program.variable[b]], level, is_row, at, strides, offsets, dense
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@njit(nogil=True, error_model="numpy", inline="always")
 def add_row(to, start, source, at, offsets, dense, lowest):
     """Write ``start`` + a row of a table to ``to``, clamped."""
     number = to.dtype.type
@@ -116,7 +116,7 @@ def add_row(to, start, source, at, offsets, dense, lowest):
         gather_row(to, start, source, at, offsets, lowest)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def gather_row(to, start, source, at, offsets, lowest):
     """Write ``start`` + the entries of a table at ``offsets`` to ``to``, clamped. Only on its own it vectorises."""
     table = source[at:]
@@ -124,7 +124,7 @@ def gather_row(to, start, source, at, offsets, lowest):
         to[i] = max(to.dtype.type(start[i] + table[offsets[i]]), lowest)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, dense, lowest, operation, begin, end):
     """Fill rows ``begin`` to ``end`` of ``out`` (rows, width); the rows are the assignments of h in C order.
 
@@ -224,7 +224,7 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 break
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@njit(nogil=True, error_model="numpy", inline="always")
 def max_rows(best, rows, numbers):
     """Raise ``best`` to the maximum over x of ``rows[x]`` + ``numbers[x]``; four at a time, to touch ``best`` less."""
     number = best.dtype.type
@@ -244,7 +244,7 @@ def max_rows(best, rows, numbers):
         x += 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@njit(nogil=True, error_model="numpy", inline="always")
 def sum_row(row, base, shared, arena, x, tables, here, strides, offsets, dense, lowest):
     """Write ``base`` + ``shared`` + the rows of some tables to ``row``, clamped."""
     for i in range(row.size):
@@ -253,7 +253,7 @@ def sum_row(row, base, shared, arena, x, tables, here, strides, offsets, dense, 
         add_row(row, row, arena, here[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def run_buckets(program, arena, first, last, lowest, operation):
     """Run buckets ``first`` to ``last`` one after the other."""
     for b in range(first, last):

@@ -5,7 +5,8 @@ Sizes saturate at :data:`HUGE` instead of wrapping, so a plan that no machine ca
 """
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 HUGE = 1 << 60  # entries; also what every larger product or sum becomes
 
@@ -15,13 +16,13 @@ _WIDEST = 1 << 12  # cells of a row
 _BASE = 1 << 16  # entries of what is added up for a row, for all values of the variable: should stay in the cache
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def times(a, b):
     """Return a·b, at most HUGE."""
     return HUGE if a > HUGE // max(b, 1) else a * b
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def sort_by(values, count, key):
     """Sort the first ``count`` values by their key, in place."""
     for i in range(1, count):
@@ -33,7 +34,7 @@ def sort_by(values, count, key):
         values[j + 1] = v
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def plan_buckets(scope_start, scope, rank, order, domains):
     """Distribute tables over buckets and derive every message.
 
@@ -112,7 +113,7 @@ def plan_buckets(scope_start, scope, rank, order, domains):
     return start, scopes[: start[tables]].copy(), size, input_start, inputs[:taken], remaining[:left], cells, low
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def choose_row(start, scopes, inputs, output, x_size, rank, domains):
     """Choose how many trailing separator variables make a row, by an estimate of what a cell costs.
 

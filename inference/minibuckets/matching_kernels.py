@@ -9,17 +9,17 @@ never written: one block of (x, l) is kept, and raised by every h.
 import math
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.elimination.join_kernels import add_row, join, split_bucket, sum_row
 from dmcmc.inference.elimination.semirings import MAXIMUM
+from dmcmc.inference.runtime.compile import njit
 
 _MAXIMUM = MAXIMUM
 _GRID = 40  # float shifts are multiples of 2^-40 of what is live, so that up to 2^11 of them add up without rounding
 _MOST = 1 << 11
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def raise_block(arena, block, high, width, x_size, level, is_row, at, strides, offsets, dense, lowest, begin, end):
     """Raise ``block`` (x_size, width) to the maximum over rows ``begin`` to ``end`` of the joined table.
 
@@ -96,7 +96,7 @@ def raise_block(arena, block, high, width, x_size, level, is_row, at, strides, o
                 break
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def max_marginal(program, arena, b, lowest):
     """Return a mini-bucket's best sum for every value of its variable: (x_size,)."""
     parts = split_bucket(program, b)
@@ -109,7 +109,7 @@ def max_marginal(program, arena, b, lowest):
     return best
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def spread(marginal, lowest):
     """Return the square root of the range of a max-marginal's finite values."""
     half = lowest / 2
@@ -120,7 +120,7 @@ def spread(marginal, lowest):
     return math.sqrt(high - low) if high > low else 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def even_out(marginals, shifts, live, lowest):
     """Write the shifts (m, x_size) that make m max-marginals agree; return each mini-bucket's largest |shift| (m,).
 
@@ -165,7 +165,7 @@ def even_out(marginals, shifts, live, lowest):
     return largest
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bound_of(entries, lowest):
     """Return the largest finite |entry|."""
     half = lowest / 2
@@ -177,7 +177,7 @@ def bound_of(entries, lowest):
     return bound
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def table(program, arena, t):
     """Return the entries of a table as a view."""
     size = 1
@@ -186,7 +186,7 @@ def table(program, arena, t):
     return arena[program.at[t] : program.at[t] + size]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def measure_inputs(program, arena, bounds, state, lowest):
     """Set the bounds of the given tables and what is live in all."""
     for t in range(program.at.size - program.variable.size):
@@ -195,7 +195,7 @@ def measure_inputs(program, arena, bounds, state, lowest):
     state[1] = state[0]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
     """Write the shift tables of mini-buckets ``first`` to ``last``, or zeros if sums might leave ``limit``.
 
@@ -217,7 +217,7 @@ def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
         table(program, arena, program.inputs[program.input_start[first + k + 1] - 1])[:] = shifts[k]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def settle(program, arena, bounds, state, first, last, lowest):
     """Measure the messages of buckets ``first`` to ``last``, just eliminated, and :func:`account` for them."""
     for b in range(first, last):
@@ -226,7 +226,7 @@ def settle(program, arena, bounds, state, first, last, lowest):
     account(program, bounds, state, first, last)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def account(program, bounds, state, first, last):
     """Take the inputs of buckets ``first`` to ``last`` from what is live, and add their messages."""
     for b in range(first, last):
@@ -236,7 +236,7 @@ def account(program, bounds, state, first, last):
     state[1] = max(state[1], state[0])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def run_matched(program, arena, bounds, state, first, last, limit, lowest):
     """Run buckets ``first`` to ``last`` (whole variables), each variable's mini-buckets matched before."""
     b = first

@@ -2,12 +2,12 @@
 """Distribute tables over mini-buckets, compiled: a few µs a mini-bucket (GpuBE journal paper, Algorithm 2)."""
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.elimination.plan_kernels import choose_row, sort_by, times
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def grown(array, needed):
     """Return the array, or a longer copy if it has fewer than ``needed`` entries."""
     if needed <= array.size:
@@ -17,7 +17,7 @@ def grown(array, needed):
     return wider
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def merge(union, count, scope, rank, z, out):
     """Write the union of two sets, sorted by rank, to ``out``; return its size, or −1 if that is more than ``z``."""
     i, j, n = 0, 0, 0
@@ -36,7 +36,7 @@ def merge(union, count, scope, rank, z, out):
     return n
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def first_fit(scope_start, scope, rank, order, z):
     """Partition every bucket: tables by decreasing scope size, each into the first mini-bucket that it fits.
 
@@ -129,7 +129,7 @@ def first_fit(scope_start, scope, rank, order, z):
     )
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _file(t, scope, rank, head, tail, follower):
     """Put a table at the end of its bucket's list."""
     steps = head.size - 1
@@ -142,7 +142,7 @@ def _file(t, scope, rank, head, tail, follower):
     follower[t] = -1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def measure(scope_start, scope, rank, domains, variable, input_start, inputs):
     """Return the entries of every table, and the joined cells and the row of every mini-bucket (``low``)."""
     tables, groups = scope_start.size - 1, variable.size
@@ -160,7 +160,7 @@ def measure(scope_start, scope, rank, domains, variable, input_start, inputs):
     return size, cells, low
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def greedy_merges(sums, scopes, sizes, z, weight, left):
     """Merge the pair of mini-buckets with the largest gain until none fits; return each table's mini-bucket.
 

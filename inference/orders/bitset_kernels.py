@@ -7,8 +7,10 @@ orders affordable.
 
 import numpy as np
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.extending import intrinsic
+
+from dmcmc.inference.runtime.compile import njit
 
 ONE = np.uint64(1)
 
@@ -37,19 +39,19 @@ if config.DISABLE_JIT:  # what interprets kernels: the GPU's simulator
         return (int(word) & -int(word)).bit_length() - 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bit(v):
     """Return the word with the bit of v; it belongs to word ``v >> 6``."""
     return ONE << np.uint64(v & 63)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def has(row, v):
     """Return whether v is in a row."""
     return (row[v >> 6] >> np.uint64(v & 63)) & ONE != 0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def members(row, out):
     """Write the members of a row to ``out``, ascending; return how many."""
     count = 0
@@ -62,7 +64,7 @@ def members(row, out):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def graph_of_scopes(flat, offsets, n, eliminate):
     """Return the (n, words) graph of variables that share a scope; those from ``eliminate`` on are a clique.
 
@@ -88,7 +90,7 @@ def graph_of_scopes(flat, offsets, n, eliminate):
     return graph
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def subgraph(graph, chosen):
     """Return the graph among the chosen vertices, numbered by their place in ``chosen``."""
     place = np.full(graph.shape[0], -1, dtype=np.int64)

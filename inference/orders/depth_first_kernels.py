@@ -6,12 +6,12 @@ DPOP's usual choice is the most connected variable first.
 """
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.orders.bitset_kernels import members, popcount
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def depth_first(graph, eliminate, most_connected, order):
     """Write the elimination order of a depth-first forest of vertices 0..eliminate−1 to ``order``; return the work.
 

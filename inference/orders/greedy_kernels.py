@@ -14,15 +14,15 @@ Work is counted in touched words, about 2 ns each; it, not the clock, limits the
 """
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, lowest, members, popcount
+from dmcmc.inference.runtime.compile import njit
 
 MIN_FILL, MIN_WEIGHT, WEIGHTED_MIN_FILL, MIN_DEGREE = range(4)
 CAP = 1e300  # cells are cut off here: still finite when a few million are summed
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def random_word(state):
     """Return the next word of a xorshift generator (Marsaglia 2003); ``state`` (1,) is never zero."""
     x = state[0]
@@ -33,13 +33,13 @@ def random_word(state):
     return x
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def random_unit(state):
     """Return a float in [0, 1) with 31 random bits."""
     return np.int64(random_word(state) >> np.uint64(33)) * (1.0 / 2147483648.0)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def seeded(seed):
     """Return a generator's state for a seed."""
     state = np.empty(1, dtype=np.uint64)
@@ -49,7 +49,7 @@ def seeded(seed):
     return state
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _total(word, k, weight, plain):
     """Return the weight of the vertices in word k of a row; their number if plain."""
     if plain:
@@ -61,7 +61,7 @@ def _total(word, k, weight, plain):
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _beyond(graph, a, b, weight, plain):
     """Return the weight of N(a) \\ N[b]."""
     total = np.int64(0)
@@ -73,7 +73,7 @@ def _beyond(graph, a, b, weight, plain):
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def first_costs(graph, weight, eliminate, rule):
     """Return each vertex's cost under a rule, (n,) int64, and the work; kept ones, from ``eliminate`` on, cost 0."""
     n, words = graph.shape
@@ -99,7 +99,7 @@ def first_costs(graph, weight, eliminate, rule):
     return cost, work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _cheapest(cost, todo, left, noise, ties, state):
     """Return the place in ``todo`` of the cheapest vertex.
 
@@ -121,7 +121,7 @@ def _cheapest(cost, todo, left, noise, ties, state):
     return place
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _connect(graph, cost, a, b, weight, plain):
     """Add edge a-b and bring the fill costs up to date; return the work."""
     words = graph.shape[1]
@@ -144,7 +144,7 @@ def _connect(graph, cost, a, b, weight, plain):
     return work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _remove(graph, cost, v, near, degree, weight, rule):
     """Eliminate v: take it from its neighbours and make them a clique, with costs up to date; return the work."""
     words = graph.shape[1]
@@ -176,7 +176,7 @@ def _remove(graph, cost, v, near, degree, weight, rule):
     return work + degree * (words + 2)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def greedy(graph, cost, sizes, weight, eliminate, rule, noise, ties, state, limit, work_limit, order):
     """Eliminate vertices 0..eliminate−1 greedily.
 

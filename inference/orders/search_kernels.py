@@ -5,12 +5,12 @@ Its length is limited by counted work, never by the clock, so that the answer is
 """
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.orders.bitset_kernels import bit, members, subgraph
 from dmcmc.inference.orders.depth_first_kernels import depth_first
 from dmcmc.inference.orders.greedy_kernels import MIN_WEIGHT, first_costs, greedy, seeded
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree, totals
+from dmcmc.inference.runtime.compile import njit
 
 GREEDY_RULES = 4
 PLAIN_RULES = 6  # and the two depth-first ones
@@ -23,7 +23,7 @@ _BATCHES = 100  # and so many batches
 _HOPELESS = 1e200  # beyond, products of cells overflow and no order helps
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def peel(graph, sizes, eliminate, work_limit, order):
     """Eliminate variables that are best eliminated first, as long as there are any; return their number.
 
@@ -76,7 +76,7 @@ def peel(graph, sizes, eliminate, work_limit, order):
     return done
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def plain_order(graph, sizes, weight, eliminate, rule, work_limit, order):
     """Write the order of one rule, ties by index, to ``order``; return whether it was finished, and the work."""
     if rule >= GREEDY_RULES:
@@ -89,7 +89,7 @@ def plain_order(graph, sizes, weight, eliminate, rule, work_limit, order):
     return cells < np.inf, work + more
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule, budget, state):
     """Batches of noisy greedy orders; windows improve each batch's best. Returns cells, rule and work.
 
@@ -150,7 +150,7 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
     return best_cells, best_rule, work
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, known, best):
     """Write a cheap order of vertices 0..eliminate−1 to ``best``.
 

@@ -15,17 +15,17 @@ windows are the idea of subtree reconfiguration for tensor networks (Gray & Kour
 """
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.orders.bitset_kernels import ONE, bit, has, lowest, members, popcount
 from dmcmc.inference.orders.greedy_kernels import CAP, random_unit
+from dmcmc.inference.runtime.compile import njit
 
 _SMALL, _LARGE = 5, 8  # vertices of a window
 _FEW, _MANY = 3, 40  # rounds
 _KEPT = -2  # parent of a vertex that stays; −1 is a root's
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bucket_tree(graph, sizes, order):
     """Return each vertex's separator (n, words), parent (n,) and joined cells (n,), of eliminating in this order."""
     n, words = graph.shape
@@ -55,7 +55,7 @@ def bucket_tree(graph, sizes, order):
     return separator, parent, cells
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def order_of_tree(parent, order):
     """Write the tree in postorder to ``order``: each subtree is finished before the next begins."""
     n = parent.size
@@ -83,7 +83,7 @@ def order_of_tree(parent, order):
             depth -= 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def totals(separator, cells, order):
     """Return Σ cells in elimination order, the largest, and the width."""
     total, largest, width = 0.0, 0.0, 0
@@ -97,7 +97,7 @@ def totals(separator, cells, order):
     return total, largest, width
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _grow(parent, cells, start, size, noisy, state, window, inside):
     """Grow a connected piece of the tree from ``start``, largest buckets first; return its vertices' number."""
     window[0] = start
@@ -124,7 +124,7 @@ def _grow(parent, cells, start, size, noisy, state, window, inside):
     return count
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _local_rows(graph, separator, parent, window, count, inside, names, rows):
     """Write the graph that the window is eliminated from: ``rows[j]``, bits are places in ``names``.
 
@@ -165,7 +165,7 @@ def _local_rows(graph, separator, parent, window, count, inside, names, rows):
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _best_inside(rows, joined, cost, last, count, sizes, names, limit):
     """Fill the tables over subsets of the window; return the cheapest order's cells.
 
@@ -203,7 +203,7 @@ def _best_inside(rows, joined, cost, last, count, sizes, names, limit):
     return cost[everything]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _rewire(separator, parent, cells, window, count, inside, names, rows, joined, last):
     """Put the window's best order into the bucket tree."""
     top = -1
@@ -236,7 +236,7 @@ def _rewire(separator, parent, cells, window, count, inside, names, rows, joined
                     parent[c] = window[best[h]]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def improve(graph, sizes, separator, parent, cells, thorough, work_limit, state):
     """Reorder windows around the largest buckets until a round gains nothing; return the work.
 

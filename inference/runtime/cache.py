@@ -9,14 +9,15 @@ import os
 import platform
 import shutil
 import sys
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from platformdirs import user_cache_path
 
 _KEEP = 4  # older folders of this node are deleted
 _PACKAGES = ("inference", "samplers", "formats", "dmcmc/formats")  # where kernels live, installed and in the sources
+_COMPILED = (b"njit", b"cuda.jit", b"cuda_jit")
 
 
 def cache_root() -> Path:
@@ -26,8 +27,14 @@ def cache_root() -> Path:
 
 
 def kernel_cache() -> Path:
-    """Return the folder for the kernels as they are now."""
+    """Return our folder for the kernels as they are now."""
     return cache_root() / f"kernels-{platform.node() or 'node'}-{_sources()[0]}"
+
+
+def kernel_folder() -> Path | None:
+    """Return the folder that kernels go to: the user's ``NUMBA_CACHE_DIR``, or ours; None if neither can be had."""
+    own = os.environ.get("NUMBA_CACHE_DIR")
+    return Path(own) if own else _made(kernel_cache())
 
 
 def warm_marker(what: str) -> Path | None:
@@ -35,13 +42,13 @@ def warm_marker(what: str) -> Path | None:
 
     It stands beside the kernels and is named after all that makes Numba compile them again.
     """
-    folder = os.environ.get("NUMBA_CACHE_DIR")
+    folder = kernel_folder()
     if folder is None:
         return None
     from numba import __version__
 
     text = f"{what} {_sources()} {Path(__file__).resolve()} {sys.version} {__version__} {platform.node()}"
-    return Path(folder) / f"warm-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return folder / f"warm-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @lru_cache
@@ -52,41 +59,24 @@ def _sources() -> tuple[str, int]:
     for name in _PACKAGES:
         for source in sorted((package.parent / name).rglob("*.py")):
             text = source.read_bytes()
-            if b"njit" in text or b"cuda.jit" in text:
+            if any(word in text for word in _COMPILED):
                 digest.update(source.name.encode() + text)
                 changed = max(changed, source.stat().st_mtime_ns)
     return digest.hexdigest()[:16], changed
 
 
-def cuda_options(registers: int | None = None) -> dict[str, Any]:
-    """Return the options of a kernel for the GPU: it is kept beside the CPU's. Numba's simulator takes none.
-
-    Parameters
-    ----------
-    registers
-        Of a thread at most; None leaves that to the compiler.
-    """
-    from numba import config
-
-    if config.ENABLE_CUDASIM:
-        return {}
-    return {"cache": True} if registers is None else {"cache": True, "max_registers": registers}
-
-
-def use_kernel_cache() -> None:
-    """Point Numba at :func:`kernel_cache` unless ``NUMBA_CACHE_DIR`` is set. Call before any kernel exists."""
-    if "NUMBA_CACHE_DIR" in os.environ:
-        return
-    folder = kernel_cache()
+@lru_cache
+def _made(folder: Path) -> Path | None:
+    """Return a folder that is there, made if need be; None where that is not possible."""
     try:
-        if not folder.is_dir():
-            folder.mkdir(parents=True, exist_ok=True)
-            _prune(folder)
+        new = not folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError:
-        return  # no home to write to: Numba looks for a place itself
-    os.environ["NUMBA_CACHE_DIR"] = str(folder)
-    if "numba" in sys.modules:
-        sys.modules["numba"].config.CACHE_DIR = str(folder)
+        return None
+    if new:
+        with suppress(OSError):  # another process may be deleting them
+            _prune(folder)
+    return folder
 
 
 def _prune(newest: Path) -> None:

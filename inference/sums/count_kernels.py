@@ -2,10 +2,11 @@
 """Counting modulo a number: sums of products of whole numbers, bucket by bucket."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def count_buckets(program, arena, modulus):
     """Carry out a plan on counts.
 

@@ -9,9 +9,10 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
+import numba
 import numpy as np
-from numba import njit
 
+from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.start_kernels import SWAP_BLOCK, start_row
@@ -124,7 +125,7 @@ def _advance(model, z, scores, kept, worth, run, scratch, rng, trial, temperatur
             kept[run, v] = z[run, v]
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def swap_rungs(model, utility, run_of, temperature, ladder, key, row, trial):
     """Let every other pair of neighbouring rungs exchange their runs, so that detailed balance holds."""
     for rung in range((trial + 1) % 2, run_of.size - 1, 2):
@@ -136,7 +137,7 @@ def swap_rungs(model, utility, run_of, temperature, ladder, key, row, trial):
             run_of[rung], run_of[rung + 1] = hot, cold
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def place_row(model, shape, row, z):
     """Set the interface variables to a row's values."""
     for b in range(shape.size - 1, -1, -1):
@@ -144,7 +145,7 @@ def place_row(model, shape, row, z):
         row //= shape[b]
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def start_warm(model, source, z, scores):
     """Set the hidden variables to given values; return the utility."""
     for v in range(model.hidden):
@@ -153,7 +154,7 @@ def start_warm(model, source, z, scores):
     return evaluate(model, z)
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def descend(model, best, z, scores, scored, utility, sweeps):
     """Go to a state of the same row and improve it greedily; return its utility."""
     for v in range(model.hidden):
@@ -172,7 +173,7 @@ def descend(model, best, z, scores, scored, utility, sweeps):
     return utility
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def keep(model, row, utility, z, rows):
     """Note a row's best utility and state."""
     rows[0][row] = utility
@@ -195,10 +196,10 @@ def bind(loop: FunctionType, sampler: Sampler) -> Callable[..., Any]:
     digest = hashlib.sha256(f"{sampler.scored} {source}".encode()).hexdigest()[:12]
     name = f"{loop.__name__}_{sampler.init.__module__}_{digest}".replace(".", "_")
     # Without reference counts, which cost more than the draws: they may not allocate.
-    bare = njit(_nrt=False)
+    bare = numba.njit(_nrt=False)
     names = {**loop.__globals__, "init": bare(sampler.init), "step": bare(sampler.step), "scored": sampler.scored}
     names["advance"] = bare(FunctionType(_advance.__code__, {**_advance.__globals__, **names}, name + "_advance"))
     bound = FunctionType(loop.__code__, names, name)
     bound.__qualname__ = name
-    compiled: Callable[..., Any] = njit(cache=True, nogil=True)(bound)
+    compiled: Callable[..., Any] = njit(nogil=True)(bound)
     return compiled

@@ -4,11 +4,11 @@
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.runtime.cache import cuda_options
+from dmcmc.inference.runtime.compile import cuda_jit
 from dmcmc.samplers.cuda.layout import HEADER
 
 
-@cuda.jit(**cuda_options())
+@cuda_jit()
 def keep_best(
     entries,
     where,

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda, types
 
-from dmcmc.inference.runtime.cache import cuda_options
+from dmcmc.inference.runtime.compile import cuda_jit
 from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
 from dmcmc.samplers.cuda.layout import HEADER
 from dmcmc.samplers.cuda.layout_kernels import WIDE
@@ -135,7 +135,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
         value = np.uint32(shared_z[zs + np.uint32(record >> WORD(48)) * threads])
         return np.uint32(record) + value * (np.uint32(record >> WORD(32)) & np.uint32(0xFFFF))
 
-    @cuda.jit(**cuda_options(registers))
+    @cuda_jit(max_registers=registers)
     def gibbs(
         table, ints, heads, scales, penalties, entries, where, temperatures, ladders, trials, first, descent, warm,
         buffer,

@@ -2,12 +2,13 @@
 """The passes that lay out a chain model's columns as the GPU reads them."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 WIDE = 0xFFFF  # in a record: the factor has several other variables
 
 
-@njit(cache=True)
+@njit()
 def measure(column_start, column_at, ends, width, entries):
     """Return the first word of each variable."""
     begin = np.zeros(width.size + 1, dtype=np.int32)
@@ -18,7 +19,7 @@ def measure(column_start, column_at, ends, width, entries):
     return begin
 
 
-@njit(cache=True)
+@njit()
 def fill(model, ends, entries, begin, counts, record, wide, source, table):
     """Write everything else; return how much of ``wide`` is used."""
     used = 1
@@ -54,13 +55,13 @@ def fill(model, ends, entries, begin, counts, record, wide, source, table):
     return used
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def _is_simple(model, c):
     o = model.other_start[c]
     return model.other_start[c + 1] - o == 1 and model.other_variable[o] < WIDE
 
 
-@njit(cache=True)
+@njit()
 def _copy_rows(table, to, step, source, at, words, rows):
     """Copy rows of some words each, ``step`` apart in the table."""
     for _ in range(rows):
@@ -70,7 +71,7 @@ def _copy_rows(table, to, step, source, at, words, rows):
         at += words
 
 
-@njit(cache=True)
+@njit()
 def pair_up(data):
     """Return pairs of numbers as words whose sums are the words of sums."""
     words = np.empty(data.size // 2, dtype=np.uint64)

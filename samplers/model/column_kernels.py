@@ -4,8 +4,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.compile import njit
 
 
 class Links(NamedTuple):
@@ -35,7 +36,7 @@ class Links(NamedTuple):
     factor_variable: NDArray[np.int32]
 
 
-@njit(cache=True)
+@njit()
 def extremes(at, data, never):
     """Return least and largest finite entry of every table, and which tables have −∞."""
     factors = at.size - 1
@@ -56,7 +57,7 @@ def extremes(at, data, never):
     return low, top, hard
 
 
-@njit(cache=True)
+@njit()
 def per_variable(scope_start, scope, span, hard, hidden):
     """Sum up spans, and tables with −∞, over each hidden variable's factors; take others' spans away."""
     variable_range, variable_hard = np.zeros(hidden), np.zeros(hidden, dtype=np.int64)
@@ -72,7 +73,7 @@ def per_variable(scope_start, scope, span, hard, hidden):
     return variable_range, variable_hard
 
 
-@njit(cache=True)
+@njit()
 def link_columns(scope_start, scope, domains, width, hidden):
     """Number the columns by (variable, factor) and note who moves which."""
     factors = scope_start.size - 1
@@ -167,7 +168,7 @@ def link_columns(scope_start, scope, domains, width, hidden):
     )
 
 
-@njit(cache=True)
+@njit()
 def fill(flat, domains, width, links, quantum, never, out):
     base, span, scale, violation = quantum
     scope_start, scope, at, hidden = flat.scope_start, flat.scope, flat.at, width.size
@@ -192,7 +193,7 @@ def fill(flat, domains, width, links, quantum, never, out):
     return total
 
 
-@njit(cache=True)
+@njit()
 def _quantise(table, never, base, span, scale, violation, whole):
     """Write a table's whole numbers into ``whole`` and return the variance of the finite ones.
 
@@ -228,7 +229,7 @@ def _quantise(table, never, base, span, scale, violation, whole):
     return max(0.0, squares / count - mean * mean) * 4.0**shift
 
 
-@njit(cache=True)
+@njit()
 def _transpose(whole, before, own, after, out, place, width):
     """Copy a (before, own, after) table with its middle axis last, rows padded to ``width``."""
     for p in range(before):

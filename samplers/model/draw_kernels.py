@@ -2,8 +2,8 @@
 """A draw from a variable's conditional by whole-number weights: the same, to the bit, on CPU and GPU."""
 
 import numpy as np
-from numba import njit
 
+from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.arith_kernels import bits_of, fma, number_of
 from dmcmc.samplers.model.state_kernels import ROW
 
@@ -18,7 +18,7 @@ _WHOLE_BITS = np.int32(0x4B000000)
 _LOWEST, _LARGEST = np.int32(-(2**31)), np.int32(2**31 - 1)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def share_of(x, unit):
     """Return round(unit · 2^max(x, −24)) for x ≤ 0, as int32."""
     x = max(x, _FLOOR)
@@ -29,7 +29,7 @@ def share_of(x, unit):
     return np.int32(bits_of(fma(weight, unit, _WHOLE)) - _WHOLE_BITS)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def draw(model, scores, v, per_unit, unit, old, word, scratch):
     """Draw a value of v with probability ∝ exp(score / temperature), without a normalising constant.
 
@@ -81,20 +81,20 @@ def draw(model, scores, v, per_unit, unit, old, word, scratch):
     return new
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def eased_score(score, half, violation, penalty):
     """Return a score as float32 with ``penalty`` for each violation; ``half`` is 2^(violation − 1)."""
     violations = np.int32(np.int32(half - score) >> violation)
     return fma(-penalty, np.float32(violations), np.float32(np.int32(score + np.int32(violations << violation))))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def ordered(bits):
     """Turn the bits of a float32 into an int32 that orders like it, and back."""
     return np.int32(bits ^ (np.int32(bits >> 31) & _LARGEST))
 
 
-@njit(cache=True)
+@njit()
 def share_unit(lanes):
     """Return the weight of the best value: as large as the sum of ``lanes`` of them allows, at most 2^22."""
     unit = 1 << 22

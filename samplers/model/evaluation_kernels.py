@@ -2,10 +2,11 @@
 """The pass that evaluates hidden assignments on an agent's original factors."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def evaluate_all(flat, domains, states, never, zero, lowest, values):
     rows, hidden = states.shape
     z = np.zeros(domains.size, dtype=np.int64)

@@ -3,10 +3,10 @@
 
 import math
 
-from numba import njit
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True)
+@njit()
 def propose(value, size, normal):
     """Return round(value + |D|^¼·normal), reflected into 0..size−1."""
     place = value + math.sqrt(math.sqrt(size)) * normal + 0.5  # the domain is [0, size) now

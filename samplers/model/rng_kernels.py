@@ -2,7 +2,8 @@
 """Philox4x32-10 (Salmon et al., SC 2011): random bits by a key and a counter."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 _MULTIPLY_0 = np.uint64(0xD2511F53)
 _MULTIPLY_1 = np.uint64(0xCD9E8D57)
@@ -13,7 +14,7 @@ _HALF = np.uint64(32)
 ROUNDS = 10
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def philox(k0, k1, c0, c1, c2, c3):
     """Return four 32-bit words (as uint64) for a key of two words and a counter of four."""
     k0, k1 = np.uint64(k0), np.uint64(k1)
@@ -30,7 +31,7 @@ def philox(k0, k1, c0, c1, c2, c3):
     return c0, c1, c2, c3
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def uniform(word):
     """Return a word as a float64 strictly inside (0, 1)."""
     return (np.float64(word) + 0.5) * 2.0**-32

@@ -2,15 +2,15 @@
 """Where the chains of a warm round start."""
 
 import numpy as np
-from numba import njit
 
+from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.rng_kernels import philox
 
 START_BLOCK = 1 << 24  # of a chain's counter: apart from the blocks that its trials draw from
 SWAP_BLOCK = 1 << 25
 
 
-@njit(cache=True)
+@njit()
 def start_row(shape, row, run, key, first):
     """Return the row whose best state chain ``run`` of a row starts a warm round from.
 

@@ -12,15 +12,16 @@ Utilities are whole numbers that order states by (violations, utility), see :mod
 Functions named ``*_column`` and ``best_value`` work on whole rows at once; the GPU has its own.
 """
 
+import numba
 import numpy as np
-from numba import njit
 
+from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
 ROW = 16  # on the CPU, rows of scores are padded to a multiple of it: one or two vectors
 
 
-@njit
+@numba.njit
 def new_arrays(model):
     """Return z, scores and scratch for one chain."""
     stride = -(-model.lanes // ROW) * ROW
@@ -29,7 +30,7 @@ def new_arrays(model):
     return z, scores, np.zeros(max(stride, model.hidden), dtype=np.int32)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def column_of(model, column, z):
     """Return where a column starts in ``model.data`` for the values of the factor's other variables."""
     at = np.int64(model.column_at[column])
@@ -38,7 +39,7 @@ def column_of(model, column, z):
     return at
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def evaluate(model, z):
     """Return the utility of a state (int64), violations included."""
     total = np.int64(0)
@@ -47,13 +48,13 @@ def evaluate(model, z):
     return total
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def gain_of(scores, v, new, old):
     """Return the change of utility if v changed from one value to another (int64)."""
     return np.int64(scores[v, new]) - np.int64(scores[v, old])
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def eased(model, utility):
     """Return a utility as float64 with ``model.penalty`` for each violation, instead of more than anything else."""
     if model.violation == 0:
@@ -62,13 +63,13 @@ def eased(model, utility):
     return np.float64(utility + (violations << model.violation)) - model.penalty * np.float64(violations)
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def feasible(model, utility):
     """Return whether a state of this utility violates nothing."""
     return model.violation == 0 or utility > -(1 << (model.violation - 1))
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def fill_scores(model, z, scores):
     """Compute all scores of a state from nothing."""
     for v in range(model.hidden):
@@ -78,7 +79,7 @@ def fill_scores(model, z, scores):
             add_column(scores, v, model.data, column_of(model, c, z), model.width[v])
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def random_state(model, z, rng):
     """Draw every hidden variable uniformly (trial 0 of the chain's counter)."""
     for block in range((model.hidden + 3) // 4):
@@ -89,7 +90,7 @@ def random_state(model, z, rng):
                 z[v] = min(int(uniform(words[i]) * model.domains[v]), model.domains[v] - 1)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def change(model, z, scores, v, value):
     """Set hidden variable v to a value and bring its neighbours' scores up to date."""
     old = z[v]
@@ -105,7 +106,7 @@ def change(model, z, scores, v, value):
         move_column(scores, w, model.data, new_at, old_at, model.width[w])
 
 
-@njit(cache=True, _nrt=False)
+@njit(_nrt=False)
 def greedy_sweep(model, z, scores, utility):
     """Give each hidden variable in turn its best value (at a tie it stays, else the lowest); return the utility."""
     for v in range(model.hidden):
@@ -117,7 +118,7 @@ def greedy_sweep(model, z, scores, utility):
     return utility
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def best_value(scores, v, size, old):
     """Return the value with the best score: ``old`` if it ties, else the lowest."""
     row = scores[v, :size]
@@ -136,7 +137,7 @@ def best_value(scores, v, size, old):
 # and nobody counts references.
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def add_column(scores, v, data, at, width):
     """Add one column of ``data`` to the scores of v."""
     row, plus = scores[v, :width], data[at : at + width]
@@ -144,7 +145,7 @@ def add_column(scores, v, data, at, width):
         row[i] += plus[i]
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def move_column(scores, v, data, new_at, old_at, width):
     """Add one column of ``data`` to the scores of v, and take another off."""
     row, plus, minus = scores[v, :width], data[new_at : new_at + width], data[old_at : old_at + width]

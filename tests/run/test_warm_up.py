@@ -62,7 +62,9 @@ def test_what_failed_is_tried_again_and_is_no_error(folder):
 
 
 def test_without_a_place_for_kernels_every_process_compiles(monkeypatch, tmp_path):
-    monkeypatch.delenv("NUMBA_CACHE_DIR")
+    (tmp_path / "file").touch()
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert [counted()[0] for _ in range(2)] == [1, 1]
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "missing"))
     assert [counted()[0] for _ in range(2)] == [1, 1]

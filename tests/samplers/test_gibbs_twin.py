@@ -2,19 +2,19 @@
 
 import numpy as np
 import pytest
-from numba import njit
 from support.numpy_gibbs import gibbs_twin
 
 from dmcmc import Problem
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel, build_model
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
 
-init, step = njit(cache=True)(gibbs.SAMPLER.init), njit(cache=True)(gibbs.SAMPLER.step)
+init, step = njit()(gibbs.SAMPLER.init), njit()(gibbs.SAMPLER.step)
 
 
 def chain(local: LocalProblem, model: ChainModel, row: int, run: int, seed: int, temperatures: np.ndarray):

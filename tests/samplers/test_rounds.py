@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numba import njit
 from support import naive
 from support.problem_strategies import random_problem
 
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Settings
 from dmcmc.samplers.cpu.launch import ChainSolver
@@ -47,7 +47,7 @@ def test_a_warm_chain_starts_from_its_row_or_a_neighbour(shape, at, run, key, fi
     assert there[b] == others[words[1] * len(others) >> 32]
 
 
-init, step = njit(cache=True)(gibbs.SAMPLER.init), njit(cache=True)(gibbs.SAMPLER.step)
+init, step = njit()(gibbs.SAMPLER.init), njit()(gibbs.SAMPLER.step)
 
 
 def twin(local, plan, seed, runs):

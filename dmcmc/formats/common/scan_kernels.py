@@ -2,12 +2,13 @@
 """The passes of :mod:`.scan` over the bytes of a text."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 _TENS = np.array([float(f"1e{i}") for i in range(23)])  # the powers of ten that a float64 holds exactly
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def integers(text, begin, numbers, noted):
     """Convert all words; returns how many there are and how many are noted (stops when there is no room)."""
     n, count, extra, i = text.size, 0, 0, begin
@@ -44,7 +45,7 @@ def integers(text, begin, numbers, noted):
         count += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _divided(mantissa, power):
     """Return mantissa / power, and whether it surely is correctly rounded, for whole numbers up to 2^60 and 10^22.
 
@@ -69,7 +70,7 @@ def _divided(mantissa, power):
     return value, abs(missing - 0.5 * place) > close and abs(missing - 0.25 * place) > close
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def floats(text, begin, numbers, noted):
     """Convert the words m·10^e with m up to 2^53 and |e| up to 22 (rounded once), and quotients of longer m."""
     n, count, extra, i = text.size, 0, 0, begin
@@ -137,7 +138,7 @@ def floats(text, begin, numbers, noted):
         count += 1
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def offset(text, begin, index):
     """Return where a word starts."""
     n, i = text.size, begin

@@ -2,7 +2,8 @@
 """The pass over the numbers of a ``.uai`` file, compiled."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 HUGE = 1 << 60  # entries; also what every larger product becomes
 
@@ -10,7 +11,7 @@ HUGE = 1 << 60  # entries; also what every larger product becomes
 DONE, SHORT, WHOLE, SCOPE, TWICE, SIZE = range(6)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def survey(numbers, at, domains, scope_start, table_start, seen):
     """Find the scopes and tables of all factors, from number ``at`` on.
 

@@ -2,7 +2,8 @@
 """The two passes over the numbers of a ``.wcsp`` file, compiled: find the constraints, then fill their tables."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 HUGE = 1 << 60  # entries; also what every larger product becomes
 
@@ -10,7 +11,7 @@ HUGE = 1 << 60  # entries; also what every larger product becomes
 DONE, SPECIAL, SHORT, SCOPE, TWICE, VALUE, COST = range(7)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def survey(numbers, end, at, domains, index, starts, cells, seen):
     """Find plain constraints, from number ``at`` on: arity, scope, default, tuples, rows.
 
@@ -64,7 +65,7 @@ def survey(numbers, end, at, domains, index, starts, cells, seen):
     return index, at, DONE
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def fill(numbers, domains, starts, places, data, top, lowest, reach):
     """Fill the tables of constraints with utilities.
 

@@ -15,17 +15,17 @@ bound the utility, but nothing more may be shifted. Tables are padded with dead 
 """
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.bounds.dual.scale import DEAD as _DEAD
 from dmcmc.inference.bounds.dual.scale import LIMIT as _LIMIT
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.scale import THRESHOLD as _THRESHOLD
+from dmcmc.inference.runtime.compile import njit
 
 DEAD, LIMIT, THRESHOLD = np.int32(_DEAD), np.int32(_LIMIT), np.int32(_THRESHOLD)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def variable_pass(graph, shares, forward, message):
     """Visit variables in order, or backwards; ``message`` is (W,) int32. False if an entry left the limits."""
     n = graph.domains.size
@@ -57,13 +57,13 @@ def variable_pass(graph, shares, forward, message):
     return True
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def size_of(x):
     """Return |x|, 0 for a dead entry."""
     return np.int32(0) if x < THRESHOLD else max(x, np.int32(-x))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _pull(table, unary, message, is_first, around, d, width):
     """Move a pair's max-marginal over one of its variables into that variable's table."""
     largest = np.int32(0)
@@ -95,7 +95,7 @@ def _pull(table, unary, message, is_first, around, d, width):
     return largest <= LIMIT
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _push(table, message, is_first, rows, columns):
     """Add a variable's message to one of its pairs."""
     largest = np.int32(0)
@@ -114,7 +114,7 @@ def _push(table, message, is_first, rows, columns):
     return largest <= LIMIT
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bound(graph, shares):
     """Return Σ of the largest entries of all tables: int64, NEVER if a table is all dead.
 
@@ -139,7 +139,7 @@ def bound(graph, shares):
     return total
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def remove_values(graph, shares, message, constant, threshold):
     """Kill every value with which the bound is below ``threshold``; return how many.
 

@@ -2,7 +2,6 @@
 """One interface assignment after another: fix the interface, ascend on what is left of the hidden variables."""
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.bounds.dual.pair_kernels import (
     DEAD,
@@ -16,12 +15,13 @@ from dmcmc.inference.bounds.dual.pair_kernels import (
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.star_kernels import star_pass
 from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
+from dmcmc.inference.runtime.compile import njit
 
 RECENTRE_EVERY = 16  # sweeps
 PRUNE_EVERY = 4  # sweeps between removals of values
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def sweep(graph, shares, forward, scratch):
     """Make all three passes; ``scratch`` is (3, W, W) int32. False if an entry left the limits."""
     if not triangle_pass(graph, shares, scratch):
@@ -31,7 +31,7 @@ def sweep(graph, shares, forward, scratch):
     return variable_pass(graph, shares, forward, scratch[2, 0])
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def ascend(graph, shares, first, last, scratch, halt):
     """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all.
 
@@ -45,7 +45,7 @@ def ascend(graph, shares, first, last, scratch, halt):
     return last
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def fix(whole, shares, hidden, part, slices, digits):
     """Set ``part``, the shares of the hidden graph, to what is left with the interface at ``digits`` (interface,).
 
@@ -101,7 +101,7 @@ def fix(whole, shares, hidden, part, slices, digits):
     return constant, True
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _add_table(into, table):
     """Add a table to a pair's; return whether the sum is within the limits."""
     largest = np.int32(0)
@@ -113,7 +113,7 @@ def _add_table(into, table):
     return largest <= LIMIT
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _fix_pair(a, b, n, digits, table, unary):
     """Add what is left of a table over a and b, b in the interface, to a's; return the entry if a is fixed as well."""
     y = digits[b - n]
@@ -127,7 +127,7 @@ def _fix_pair(a, b, n, digits, table, unary):
     return np.int64(0), largest <= LIMIT
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _slice(domains, scope, n, digits, table, out):
     """Copy the entries of a star that agree with the interface."""
     counter = np.zeros(scope.size, dtype=np.int64)
@@ -147,7 +147,7 @@ def _slice(domains, scope, n, digits, table, out):
                 counter[k] = 0
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, thresholds, bounds, live, scratch, halt):
     """Lower the bounds of some rows.
 

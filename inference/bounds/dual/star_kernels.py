@@ -2,12 +2,12 @@
 """Dual ascent between a factor over three or more variables and those variables; see the kernels of pairs."""
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def star_pass(graph, shares, message):
     """Level every large factor with its variables; ``message`` is (W,) int32. False if an entry left the limits."""
     for s in range(graph.star_at.size - 1):
@@ -33,7 +33,7 @@ def star_pass(graph, shares, message):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _along(domains, scope, axis, entries, vector, sign):
     """Add ``sign`` × a vector over one axis to a star's entries; what meets a dead value dies."""
     inner = 1
@@ -52,7 +52,7 @@ def _along(domains, scope, axis, entries, vector, sign):
     return largest <= LIMIT
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _marginal(domains, scope, axis, entries, message):
     inner = 1
     for k in range(axis + 1, scope.size):

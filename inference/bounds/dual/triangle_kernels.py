@@ -7,12 +7,12 @@ A triangle's utility is the sum of three tables, so its max-marginal over ab is 
 """
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(nogil=True, error_model="numpy")
 def max_plus(left, right, out, rows, inner, columns):
     """Set out[i, j] = max over k of left[i, k] + right[k, j]; rows is even, inner and columns are multiples of 8."""
     for i in range(0, rows, 2):
@@ -39,7 +39,7 @@ def max_plus(left, right, out, rows, inner, columns):
                 out[i + 1, j] = max(out[i + 1, j], max(max(a, b), max(c, d)))
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def transpose(table, out, rows, columns):
     """Set out[j, i] = table[i, j]."""
     for i in range(rows):
@@ -47,7 +47,7 @@ def transpose(table, out, rows, columns):
             out[j, i] = table[i, j]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def take_in(into, table, rows, columns):
     """Add ``table`` to ``into``; the caller overwrites or clears ``table``."""
     for i in range(rows):
@@ -56,7 +56,7 @@ def take_in(into, table, rows, columns):
             into[i, j] = DEAD if x < THRESHOLD else x
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def hand_back(cluster, pair, rest, weight, rows, columns):
     """Give a pair its share of cluster + rest, the triangle's max-marginal over it; return the largest |live entry|.
 
@@ -77,7 +77,7 @@ def hand_back(cluster, pair, rest, weight, rows, columns):
     return largest
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def triangle_pass(graph, shares, scratch):
     """Level every triangle with its pairs; ``scratch`` is (2, W, W) int32. False if an entry left the limits."""
     third, half, whole = np.float32(1 / 3), np.float32(1 / 2), np.float32(1)
@@ -106,7 +106,7 @@ def triangle_pass(graph, shares, scratch):
     return True
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def recentre(graph, shares):
     """Even out what a triangle's tables hold for each of its variables: none of its sums changes.
 
@@ -133,13 +133,13 @@ def recentre(graph, shares):
             _shift_row(bc[:b, i], shift)
 
 
-@njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def _difference(left, right):
     """Return half the difference of two live maxima, else 0."""
     return np.int32(0) if min(left, right) < THRESHOLD else np.int32((np.int64(left) - right) >> 1)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _shift_row(row, shift):
     for i in range(row.size):
         row[i] = DEAD if row[i] < THRESHOLD else np.int32(row[i] + shift)

@@ -2,10 +2,11 @@
 """Which buckets a GPU gets, and in which order it may take them; compiled."""
 
 import numpy as np
-from numba import njit
+
+from dmcmc.inference.runtime.compile import njit
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def group_buckets(variable, input_start, inputs, cells, given, threshold):
     """Return 0, 1, 2 for a bucket of A, G, C, and the bucket that takes each bucket's message (−1: none)."""
     n = variable.size
@@ -47,7 +48,7 @@ def group_buckets(variable, input_start, inputs, cells, given, threshold):
     return group, taker
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def bucket_levels(input_start, inputs, given, group):
     """Return the waves of group G: a bucket's level is one more than those it takes messages of (−1 outside G)."""
     level = np.full(group.size, -1, dtype=np.int64)
@@ -60,7 +61,7 @@ def bucket_levels(input_start, inputs, given, group):
     return level
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def best_threshold(variable, input_start, inputs, cells, given, thresholds, cell, wave):
     """Return the threshold of the cheapest division between CPU and GPU, and its seconds.
 

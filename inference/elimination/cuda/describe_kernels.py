@@ -2,10 +2,10 @@
 """The words that describe buckets to :mod:`dmcmc.inference.elimination.cuda.join_kernels`; runs on the host."""
 
 import numpy as np
-from numba import njit
 
 from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, HEADER, LARGE
 from dmcmc.inference.elimination.join_kernels import bucket_strides
+from dmcmc.inference.runtime.compile import njit
 
 _BOTH_MOST, _LARGE = BOTH_MOST, LARGE  # the kernels below read them; numba freezes globals
 
@@ -13,7 +13,7 @@ _WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and
 _BEST_WIDTH = 10.0  # log2 of the width that suits it best
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def choose_low(program, b):
     """Choose how many trailing separator variables are l, for the GPU: few tables that vary with both h and l."""
     output = program.at.size - program.variable.size + b
@@ -48,14 +48,14 @@ def choose_low(program, b):
     return best
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def choose_lows(program, first, last):
     """Set ``program.low`` of some buckets by :func:`choose_low`."""
     for b in range(first, last):
         program.low[b] = choose_low(program, b)
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def merge_axes(sizes, strides):
     """Take neighbouring axes together where every table steps through both with one stride, (tables, axes) each."""
     size, step = sizes.copy(), strides.copy()
@@ -75,7 +75,7 @@ def merge_axes(sizes, strides):
     return size[:kept], step[:, :kept]
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def describe(program, first, last, device_begin):
     """Return the words of :mod:`.join_kernels` for some buckets, and where each one's start."""
     size = 0
@@ -121,7 +121,7 @@ def describe(program, first, last, device_begin):
     return meta[:at], where
 
 
-@njit(cache=True, nogil=True)
+@njit(nogil=True)
 def wave_tables(meta, where, level, heights, width, large, room, plenty):
     """Put buckets into waves, and those into launches: one that prepares, and one join for each kernel that it takes.
 

@@ -31,7 +31,7 @@ import numpy as np
 from numba import cuda
 
 from dmcmc.inference.elimination.semirings import LOG_SUM
-from dmcmc.inference.runtime.cache import cuda_options
+from dmcmc.inference.runtime.compile import cuda_jit
 
 HEADER = 14
 LANES, GROUPS = 32, 8
@@ -85,7 +85,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
     tables = BOTH_MOST if general else max(both, 1)
     places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
 
-    @cuda.jit(**cuda_options(128))  # two blocks a multiprocessor
+    @cuda_jit(max_registers=128)  # two blocks a multiprocessor
     def join(arena, meta, table, sums, start, lowest, half):
         shared_h = cuda.shared.array(slice_h, number)
         shared_l = cuda.shared.array(slice_l, number)
@@ -191,7 +191,7 @@ def offset_of(meta, sizes, strides, axes, index):
     return offset
 
 
-@cuda.jit(**cuda_options())
+@cuda_jit()
 def prepare(arena, meta, table, sums, start, lowest):
     """Fill S (domain of x, rows), B (domain of x, width) and the tables' rows and columns of a launch's buckets."""
     bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), cuda.threadIdx.x, cuda.blockDim.x)
@@ -228,7 +228,7 @@ def prepare(arena, meta, table, sums, start, lowest):
         start[columns_at + i] = offset_of(meta, low, at + 2 + kh, kl, i % width)
 
 
-@cuda.jit(**cuda_options())
+@cuda_jit()
 def choose_kernel(arena, words, ranges, values, lowest, scores):
     """Set the maximising values of buckets, last to first; a thread a value, blocks (row of ``values``, range).
 

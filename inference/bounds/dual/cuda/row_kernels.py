@@ -32,7 +32,7 @@ from dmcmc.inference.bounds.dual.cuda.words import (
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
 from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, RECENTRE_EVERY
 from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.runtime.cache import cuda_options
+from dmcmc.inference.runtime.compile import cuda_jit
 
 STATE, ROW, LIMIT_AT, JOB = 0, 1, 2, 3  # words of a job: which agent, which row, the threshold or NEVER
 WHOLE, HIDDEN, BASE, SHAPE, INTERFACE, AGENT = (
@@ -144,7 +144,7 @@ def remove_values(words, g, tables, octets, everything, constant, threshold):
     cuda.syncthreads()
 
 
-@cuda.jit(**cuda_options(REGISTERS))
+@cuda_jit(max_registers=REGISTERS)
 def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets):
     """Ascend with the interface free: block k agent ``chosen[k]``, sweeps ``firsts[k]`` to ``lasts[k]`` - 1.
 
@@ -161,7 +161,7 @@ def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets
         done[block] = made
 
 
-@cuda.jit(**cuda_options(REGISTERS))
+@cuda_jit(max_registers=REGISTERS)
 def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_size, room, octets):
     """Bound rows: a block takes one job after the other.
 

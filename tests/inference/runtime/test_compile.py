@@ -1,0 +1,102 @@
+"""Kernels are kept in a folder of their own, and nothing else of the process moves there."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dmcmc.inference.runtime.cache import kernel_cache
+
+KERNEL = """
+from dmcmc.inference.runtime.compile import njit
+
+@njit(nogil=True)
+def doubled(x):
+    return 2 * x
+"""
+FOREIGN = """
+from numba import njit
+
+@njit(cache=True)
+def tripled(x):
+    return 3 * x
+"""
+UNCHANGED = """
+import os, sys
+import numba, numba.cuda
+settings = lambda: {name: value for name, value in vars(numba.config).items() if name.isupper()}
+before = dict(os.environ), settings()
+import importlib, pkgutil, dmcmc
+for module in pkgutil.walk_packages(dmcmc.__path__, "dmcmc."):
+    if "__main__" not in module.name:
+        importlib.import_module(module.name)
+assert (dict(os.environ), settings()) == before
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a program in a new process whose home for caches is a folder of the test's; return what it prints."""
+    (tmp_path / "kernel.py").write_text(KERNEL)
+    (tmp_path / "foreign.py").write_text(FOREIGN)
+
+    def run(program, **environment):
+        whole = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
+        whole |= {"XDG_CACHE_HOME": str(tmp_path / "home"), "PYTHONPATH": str(tmp_path)} | environment
+        command = [sys.executable, "-W", "ignore", "-c", program]
+        finished = subprocess.run(command, env=whole, capture_output=True, text=True, timeout=300, check=False)
+        assert finished.returncode == 0, finished.stderr[-2000:]
+        return finished.stdout.split()
+
+    return run
+
+
+def folders(root, kernel):
+    return {path.parent.parent for path in Path(root).rglob(f"{kernel}*.nbi")}
+
+
+HITS = "import kernel; assert kernel.doubled(4) == 8; print(sum(kernel.doubled.stats.cache_hits.values()))"
+
+
+def test_importing_any_module_changes_nothing_in_the_process(run):
+    run(UNCHANGED)
+
+
+def test_what_one_process_compiled_the_next_one_finds(run, tmp_path):
+    assert run(HITS) == ["0"]
+    assert run(HITS) == ["1"]
+    assert folders(tmp_path, "kernel") == {tmp_path / "home" / "dmcmc" / kernel_cache().name}
+
+
+def test_the_simulator_of_the_gpu_finds_the_cpus_kernels_too(run):
+    assert run(HITS, NUMBA_ENABLE_CUDASIM="1") == ["0"]
+    assert run(HITS, NUMBA_ENABLE_CUDASIM="1") == ["1"]
+
+
+def test_a_foreign_function_stays_where_it_was(run, tmp_path):
+    run("import kernel, foreign; foreign.tripled(kernel.doubled(4))")
+    assert folders(tmp_path, "foreign") == {tmp_path}
+    assert folders(tmp_path, "kernel") != {tmp_path}
+
+
+def test_a_users_own_folder_goes_first(run, tmp_path):
+    run(HITS, NUMBA_CACHE_DIR=str(tmp_path / "own"))
+    assert folders(tmp_path, "kernel") == {tmp_path / "own"}
+
+
+def test_without_a_home_to_write_to_kernels_work(run, tmp_path):
+    (tmp_path / "file").touch()
+    assert run(HITS, XDG_CACHE_HOME=str(tmp_path / "file"), HOME=str(tmp_path / "file")) == ["0"]
+
+
+def test_a_folder_that_was_deleted_meanwhile_comes_back(run):
+    gone = "import kernel, shutil, os; shutil.rmtree(os.environ['XDG_CACHE_HOME']); assert kernel.doubled(4) == 8; "
+    run(gone)
+    assert run(HITS) == ["1"]
+
+
+def test_where_nothing_can_be_kept_kernels_are_compiled_anew(run):
+    none = "import numba.core.caching as c; c.CompileResultCacheImpl._locator_classes = []; "
+    assert run(none + HITS) == ["0"]
