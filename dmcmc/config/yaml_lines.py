@@ -1,7 +1,7 @@
 """YAML as plain data that remembers where every key stood, so that an error can name the file and the line."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,35 +12,22 @@ from dmcmc.inference.runtime.errors import ConfigError
 
 Key = tuple[str, ...]
 
-_MAX_BYTES = 1 << 20
+_MAX_BYTES = 1 << 20  # of a configuration
+_MAX_NODES = 20_000  # of a configuration, after aliases are expanded
 _MAX_DEPTH = 20
-_MAX_NODES = 20_000  # after aliases are expanded
-_MAX_DATA_NODES = 3_000_000  # of a problem file, before that
-_MAX_COPIES = 300_000  # that its aliases may make
+_MAX_EVENTS = 3_000_000  # of any file, before that
+_MAX_COPIES = 300_000  # that a problem file's aliases may make
+_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")}
+_DATE = "tag:yaml.org,2002:timestamp"  # stays text
 
 
-class _Loader(yaml.SafeLoader):
-    """A SafeLoader of bounded depth that reads 1e3 as a number, as YAML 1.2 does and YAML 1.1 does not."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=self.get_mark())
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The fast loader, where PyYAML has it; reads 1e3 as a number, as YAML 1.2 does and YAML 1.1 does not."""
 
 
-class _DataLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The fast loader, where PyYAML has it: ten times as fast. Its input's depth is checked before."""
-
-
-for _kind in (_Loader, _DataLoader):
-    _kind.add_implicit_resolver(
-        "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-    )
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
 
 
 @dataclass
@@ -105,7 +92,7 @@ def read(path: str | Path) -> Document:
     if len(content) > _MAX_BYTES:
         raise ConfigError(f"{name}: larger than {_MAX_BYTES} bytes; this is no configuration")
     document = Document(name)
-    data = _parse(content, name, document.places)
+    data = _parse(content, name, document.places, _MAX_NODES)
     if data is None:
         data = {}
     if not isinstance(data, dict):
@@ -115,7 +102,7 @@ def read(path: str | Path) -> Document:
 
 
 def read_data(content: bytes, name: str) -> Document:
-    """Parse a problem file: like :func:`read`, for contents that may be long but not deep.
+    """Parse a problem file: like :func:`read`, for contents that may be long; 1e3 stays a float.
 
     Raises
     ------
@@ -123,36 +110,16 @@ def read_data(content: bytes, name: str) -> Document:
         As :func:`read` does.
     """
     document = Document(name)
-    try:
-        most = _count_events(content, name) + _MAX_COPIES
-        data = _parse(content, name, document.places, _DataLoader, most, whole=False)
-    except (ValueError, UnicodeError) as error:  # the fast loader's, for bytes that are no text
-        raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
+    data = _parse(content, name, document.places, None, whole=False)
     if not isinstance(data, dict):
         raise ConfigError(f"{name}:1: expected sections such as 'variables:', got {show(data)}")
     document.data = data
     return document
 
 
-def _count_events(content: bytes, name: str) -> int:
-    """Return how many values there are; refuse deep nesting and endless lists before anything is built of them."""
-    depth = count = 0
-    try:
-        for event in yaml.parse(content, Loader=_DataLoader):
-            count += 1
-            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            if depth > _MAX_DEPTH or count > _MAX_DATA_NODES:
-                mark = event.start_mark
-                line = f":{mark.line + 1}" if mark is not None else ""
-                raise ConfigError(f"{name}{line}: too many or too deeply nested values")
-    except yaml.YAMLError:
-        pass  # parsing says what is wrong
-    return count
-
-
 def value_of(text: str, where: str) -> Any:
     """Return a piece of YAML (the right side of ``--set key=value``) as plain data."""
-    return _parse(text.encode(errors="surrogateescape"), where, None)
+    return _parse(text.encode(errors="surrogatepass"), where, None, _MAX_NODES)
 
 
 def show(value: Any) -> str:
@@ -166,31 +133,36 @@ def show(value: Any) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _parse(
-    content: bytes,
-    name: str,
-    places: dict[Key, str] | None,
-    kind: Callable[[bytes], Any] = _Loader,
-    most: int = _MAX_NODES,
-    whole: bool = True,
-) -> Any:
+def _parse(content: bytes, name: str, places: dict[Key, str] | None, most: int | None, whole: bool = True) -> Any:
     """Parse one document; the place of each key goes to ``places`` (None: errors give no line).
 
-    At most ``most`` values are built; with ``whole``, 1e3 is read as 1000.
+    At most ``most`` values are built (None: what the file has, and some copies); with ``whole``, 1e3 is read as 1000.
     """
     try:
-        loader = kind(content)
+        count = _count_events(content, name, places is not None)
+        loader = _Loader(content)
         node = loader.get_single_node()
+        most = count + _MAX_COPIES if most is None else most
         return None if node is None else _Builder(loader, name, places, most, whole).build(node, (), 0)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and places is not None else ""
         problem = " ".join(part for part in (error.problem, error.context) if part)
         raise ConfigError(f"{name}{line}: not valid YAML: {problem}") from None
-    except yaml.YAMLError as error:  # bytes that are no text
+    except (yaml.YAMLError, ValueError) as error:  # bytes that are no text
         raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None
-    except RecursionError:
-        raise ConfigError(f"{name}: nested too deeply") from None
+
+
+def _count_events(content: bytes, name: str, lines: bool) -> int:
+    """Return how many values there are; refuse deep nesting and endless lists before anything is built of them."""
+    depth = count = 0
+    for event in yaml.parse(content, Loader=_Loader):
+        count += 1
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _MAX_DEPTH or count > _MAX_EVENTS:
+            line = f":{event.start_mark.line + 1}" if lines and event.start_mark is not None else ""
+            raise ConfigError(f"{name}{line}: too many or too deeply nested values")
+    return count
 
 
 @dataclass
@@ -212,11 +184,13 @@ class _Builder:
             return {name: self.build(value, (*key, name), depth + 1) for name, value in self._entries(node, key)}
         if isinstance(node, yaml.SequenceNode) and node.tag == "tag:yaml.org,2002:seq":
             return [self.build(item, (*key, str(i)), depth + 1) for i, item in enumerate(node.value)]
-        if not isinstance(node, yaml.ScalarNode):
+        if not isinstance(node, yaml.ScalarNode) or node.tag not in _TAGS | {_DATE}:
             raise ConfigError(f"{self._place(node)}: not valid YAML here: the tag {node.tag}")
+        if node.tag == _DATE:
+            return node.value
         try:
             value = self.loader.construct_object(node)
-        except ValueError:
+        except (ValueError, LookupError):  # PyYAML takes a tag's word for what follows: !!int '', !!bool 3
             raise ConfigError(f"{self._place(node)}: {show(node.value)} is not a valid value") from None
         if (
             self.whole

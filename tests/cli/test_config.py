@@ -118,10 +118,13 @@ def test_a_configuration_is_immutable(tmp_path: Path) -> None:
         ("seed: [1", "run.yaml:3: not valid YAML: "),
         ("seed: !!python/name:os.system x", "run.yaml:2: not valid YAML"),
         ("? [a, b]\n: 1", "run.yaml:2: a key must be a word"),
-        ("seed: 2001-99-99", "run.yaml:2: '2001-99-99' is not a valid value"),
+        ("seed: 2001-99-99", "run.yaml:2: seed: expected a whole number >= 0 (and < 2^63), got '2001-99-99'"),
+        ("seed: !!int ''", "run.yaml:2: '' is not a valid value"),
+        ("seed: !!bool 3", "run.yaml:2: '3' is not a valid value"),
+        ("seed: !!binary ''", "run.yaml:2: not valid YAML here: the tag"),
         ("seed: " + "9" * 5000, "run.yaml:2: '999999"),
         ("seed: &a [*a]", "run.yaml:2: too many or too deeply nested values"),
-        ("seed: " + "[" * 5000, "run.yaml:2: not valid YAML: nested too deeply"),
+        ("seed: " + "[" * 5000, "run.yaml:2: too many or too deeply nested values"),
     ],
 )
 def test_bad_keys_and_values_are_named_with_their_line(tmp_path: Path, text: str, expected: str) -> None:

@@ -156,6 +156,11 @@ def test_a_sum_over_many_variables_is_taken_apart():
             "external_variables.e: external variab",
         ),
         ("name: graph coloring", "name: [", "not valid YAML"),
+        ("name: graph coloring", "name: !!int ''", ":1: '' is not a valid value"),
+        ("name: graph coloring", "name: !!bool 3", ":1: '3' is not a valid value"),
+        ("name: graph coloring", "name: !!float '-'", ":1: '-' is not a valid value"),
+        ("name: graph coloring", "name: !!binary a", ":1: not valid YAML here: the tag"),
+        ("values: [R, G, B]", "values: [R, !!set {G}, B]", "not valid YAML here: the tag"),
         ("name: graph coloring", "name: !!python/object/apply:os.system [ls]", "not valid YAML"),
     ],
 )
