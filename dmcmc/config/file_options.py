@@ -5,6 +5,6 @@ FILE_OPTIONS = {
     "agents": ("N", "give the variables to N agents"),
     "partition": ("METHOD", "how: tree (default), grow or blocks"),
     "distribution": ("FILE", "which pyDCOP agent hosts what"),
-    "evidence": ("FILE", "observations of a UAI network"),
+    "evidence": ("FILE", "observations of a UAI or BIF network"),
 }
 """By name: what stands for the value in a help text, and the text."""

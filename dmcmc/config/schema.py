@@ -160,9 +160,9 @@ class Budget(Section, frozen=True):
 class Config(Section, frozen=True):
     """A run. ``problem`` is ``{file: PATH}``, or ``{generator: NAME, ...}`` with the generator's parameters.
 
-    Beside a file, ``format`` may say what :data:`dmcmc.formats.FORMATS` calls it, ``evidence`` where a UAI network's
-    observations are, ``distribution`` where a pyDCOP problem's owners are; ``agents`` (a number) and ``partition`` (one
-    of :data:`dmcmc.inference.dpop.split.METHODS`) give the variables to new agents.
+    Beside a file, ``format`` may say what :data:`dmcmc.formats.FORMATS` calls it, ``evidence`` where the observations
+    of a UAI or BIF network are, ``distribution`` where a pyDCOP problem's owners are; ``agents`` (a number) and
+    ``partition`` (one of :data:`dmcmc.inference.dpop.split.METHODS`) give the variables to new agents.
     """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
@@ -189,8 +189,8 @@ def read_config(
     Parameters
     ----------
     path
-        A YAML file. A ``problem.file`` in it is relative to the folder of this file; everything else (``output``,
-        and a ``problem.file`` given as an override) is relative to the current folder.
+        A YAML file. ``problem.file``, ``problem.evidence`` and ``problem.distribution`` in it are relative to its
+        folder; everything else (``output``, and what is given as an override) is relative to the current folder.
     overrides
         ``"key.sub=value"`` each, the value in YAML; sections are created where needed.
     options
@@ -206,7 +206,7 @@ def read_config(
     document = read(os.fspath(path))
     problem = document.data.get("problem")
     if isinstance(problem, dict):
-        for name in ("file", "evidence"):
+        for name in ("file", "evidence", "distribution"):
             if isinstance(problem.get(name), str):
                 problem[name] = os.path.join(os.path.dirname(os.fspath(path)), problem[name])
     for text in overrides:

@@ -79,7 +79,15 @@ FORMATS: tuple[Format, ...] = (
         "evidence",
         logarithms=True,
     ),
-    Format("bif", (".bif",), "BIF: Bayesian networks", sniffing.is_bif, "dmcmc.formats.bif.read:read", logarithms=True),
+    Format(
+        "bif",
+        (".bif",),
+        "BIF: Bayesian networks",
+        sniffing.is_bif,
+        "dmcmc.formats.bif.read:read",
+        companion="evidence",
+        logarithms=True,
+    ),
     Format(
         "cfn",
         (".cfn",),
@@ -123,7 +131,8 @@ def load(
     format
         A name of :data:`FORMATS`; None looks at the content, then at the name.
     evidence
-        For UAI files: the file with observed values; None takes ``PATH.evid`` where there is one.
+        For UAI and BIF files: the file with observed values, by index or by name
+        (:mod:`dmcmc.formats.common.evidence`); None takes ``PATH.evid`` where there is one.
     distribution
         For pyDCOP files: the file that says which agent hosts what; None takes ``NAME_dist.yaml`` beside ``NAME.yaml``
         where there is one.

@@ -310,3 +310,14 @@ def test_a_missing_problem_file_is_named(tmp_path: Path) -> None:
 def test_a_configuration_can_be_built_in_python() -> None:
     config = Config(problem={"generator": "random"}, local=Local(guarantee=Guarantee(0.1, 0.1)))
     assert config.local.samples == 10
+
+
+def test_files_beside_a_configuration_are_found_from_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    text = "problem: {file: p.yaml, evidence: e, distribution: d.yaml}\n"
+    (folder / "run.yaml").write_text(text)
+    found = load("runs/run.yaml").problem
+    assert found == {"file": "runs/p.yaml", "evidence": "runs/e", "distribution": "runs/d.yaml"}
+    assert load("runs/run.yaml", ["problem.distribution=other.yaml"]).problem["distribution"] == "other.yaml"

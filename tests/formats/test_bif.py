@@ -97,3 +97,44 @@ def test_a_default_does_not_make_a_huge_table():
     parents = ", ".join(f"v{i}" for i in range(1, 40))
     message = error_of(f"{variables}probability ( v0 | {parents} ) {{ default 1, 0; }}")
     assert message == "line 41: a table of 549755813888 rows, of which 0 are given"
+
+
+def observed(folder, text, name="n.bif.evid", **given):
+    (folder / "n.bif").write_text(EXAMPLE)
+    (folder / name).write_text(text)
+    return formats.load(folder / "n.bif", **given)
+
+
+@pytest.mark.parametrize(
+    "evidence", ["# seen\n\n wet = <=2\n", '"wet"="<=2"', "// seen\nwet= <=2", "1 1 2", "1\n1 1 2\n"]
+)
+def test_observed_variables_keep_the_observed_value(tmp_path, evidence):
+    problem = observed(tmp_path, evidence)
+    assert problem.domains.tolist() == [2, 1] and problem.labels == (("yes", "no"), ("<=2",))
+    free = formats.parse(EXAMPLE.encode())
+    for rain in ("yes", "no"):
+        assignment = {"rain": rain, "wet": "<=2"}
+        assert problem.evaluate(assignment) == free.evaluate(assignment)
+
+
+def test_observations_are_found_beside_the_file_or_given(tmp_path):
+    assert observed(tmp_path, "rain = no", "n.evid").labels[0] == ("no",)
+    assert observed(tmp_path, "rain = yes", "other", evidence=tmp_path / "other").labels[0] == ("yes",)
+    assert observed(tmp_path, "", "other", evidence=tmp_path / "other").labels[0] == ("yes", "no")
+
+
+@pytest.mark.parametrize(
+    ("evidence", "message"),
+    [
+        ("\nrain", "line 2: expected 'variable = label', got 'rain'"),
+        ("rain = no\nsnow = yes", "line 2: variable 'snow' does not exist"),
+        ("# a\nrain = maybe", "line 2: variable 'rain': 'maybe' is none of its values yes, no"),
+        ("rain = no\nrain = no\nrain = yes", "line 3: variable 'rain' is observed twice, as 'no' and 'yes'"),
+        ("1 0 2", "line 1: variable 0: value 2 is not in 0..1"),
+        ("2\n0 0\n7 1", "line 3: variable 7 does not exist; there are 0 to 1"),
+    ],
+)
+def test_what_is_wrong_with_observations(tmp_path, evidence, message):
+    with pytest.raises(FileError) as caught:
+        observed(tmp_path, evidence)
+    assert str(caught.value) == f"{tmp_path}/n.bif.evid: {message}"

@@ -6,21 +6,20 @@ observed value alone.
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.files.text import Source, open_source
-from dmcmc.formats.common.scan import scan_floats, scan_integers, word_offset
+from dmcmc.files.text import Source
+from dmcmc.formats.common.evidence import observe
+from dmcmc.formats.common.scan import scan_floats, word_offset
 from dmcmc.formats.uai import table_kernels as uai_kernels
-from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.types import Array
 
 _HEADER = re.compile(rb"\s*(MARKOV|BAYES)(?=\s|$)", re.IGNORECASE)
-_SUFFIX = ".evid"
 
 
 def read(source: Source, evidence: Path | None = None) -> Problem:
@@ -33,64 +32,14 @@ def read(source: Source, evidence: Path | None = None) -> Problem:
     source
         The file.
     evidence
-        The file of observations; None takes the one beside the file, with ``.evid`` appended to the name (before or
-        after a packing suffix) or in place of ``.uai``, if there is one.
+        The file of observations; see :func:`dmcmc.formats.common.evidence.observe`.
 
     Raises
     ------
     FileError
         If a file is not well formed; names the line.
     """
-    observed: dict[int, int] = {}
-    problem = _Reader(source)
-    beside = evidence if evidence is not None else _beside(source.path)
-    if beside is not None:
-        found = open_source(beside)
-        assert found is not None  # only a native archive is none
-        observed = read_evidence(found, problem.domains)
-    return problem.finished(observed)
-
-
-def read_evidence(source: Source, domains: NDArray[np.int64]) -> dict[int, int]:
-    """Read ``k v x v x ...``: k observed variables with their values; an older form has the number of samples first."""
-    numbers, noted = scan_integers(source.data)
-    if len(noted):
-        raise source.error(
-            int(noted[0, 1]), "expected whole numbers: the number of observations, then variable and value"
-        )
-    given = numbers.tolist()
-    if not given:
-        return {}
-    if len(given) == 1 + 2 * given[0]:
-        pairs = given[1:]
-    elif len(given) > 1 and given[0] == 1 and len(given) == 2 + 2 * given[1]:
-        pairs = given[2:]
-    elif given == [0, 0]:
-        pairs = []
-    else:
-        what = f"expected {given[0]} observations, a variable and a value each, after their number"
-        raise source.error(0, f"{what}; there are {len(given) - 1} numbers")
-    observed: dict[int, int] = {}
-    for v, value in zip(pairs[::2], pairs[1::2], strict=True):
-        if not 0 <= v < domains.size:
-            raise source.error(0, f"variable {v} does not exist; there are 0 to {domains.size - 1}")
-        if not 0 <= value < domains[v]:
-            raise source.error(0, f"variable {v}: value {value} is not in 0..{domains[v] - 1}")
-        if observed.setdefault(v, value) != value:
-            raise source.error(0, f"variable {v} is observed twice, as {observed[v]} and {value}")
-    return observed
-
-
-def _beside(path: Path | None) -> Path | None:
-    """Return the evidence file that belongs to a file, if there is one."""
-    if path is None:
-        return None
-    names = [path.with_name(path.name + _SUFFIX)]
-    if path.suffix.lower() != ".uai":
-        names.append(path.with_name(path.stem + _SUFFIX))
-    stem = path.name[: path.name.lower().rfind(".uai")] if ".uai" in path.name.lower() else path.stem
-    names += [path.with_name(stem + _SUFFIX), path.with_name(stem + ".uai" + _SUFFIX)]
-    return next((name for name in names if name.is_file()), None)
+    return observe(_Reader(source).problem(), source.path, evidence, ".uai")
 
 
 class _Reader:
@@ -123,8 +72,8 @@ class _Reader:
         if at < self.numbers.size:
             self._fail(at, f"{self.numbers.size - at} numbers follow the last of {m} factors; check their number")
 
-    def finished(self, observed: Mapping[int, int]) -> Problem:
-        """Return the problem, given observations."""
+    def problem(self) -> Problem:
+        """Return the problem."""
         utilities = self._utilities()
         factors = []
         domains = self.domains.tolist()
@@ -135,22 +84,13 @@ class _Reader:
             shape = [domains[v] for v in scope]
             count = int(self.numbers[place - 1])
             table = utilities[place : place + count].reshape(shape)
-            if not observed.keys().isdisjoint(scope):
-                table = table[
-                    tuple(slice(observed[v], observed[v] + 1) if v in observed else slice(None) for v in scope)
-                ]
-                whole = True
             factors.append(Factor.of(scope, table, name=f"f{f}") if whole else Factor(scope, table, f"f{f}"))
-        labels: list[tuple[Label, ...] | None] = [None] * len(domains)
-        for v, value in observed.items():
-            domains[v], labels[v] = 1, (value,)
         return Problem(
             variables=tuple(f"x{v}" for v in range(len(domains))),
-            domains=np.array(domains, dtype=np.int64),
+            domains=self.domains,
             agents=("all",),
             owner=np.zeros(len(domains), dtype=np.int64),
             factors=tuple(factors),
-            labels=tuple(labels),
             sense="max",
         )
 
