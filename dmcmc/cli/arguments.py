@@ -159,7 +159,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", metavar="N", help="seed of the samplers (a generated problem's is problem.seed)")
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")
     parser.add_argument("--timeout", metavar="SECONDS", help="stop then, with the best so far (after compiling)")
-    parser.add_argument("--gap", metavar="GAP", help="stop at a relative gap between bound and objective")
+    parser.add_argument("--gap", metavar="GAP", help="stop at |bound - objective| / max(1, |objective|) <= GAP")
     parser.add_argument("--explain", action="store_true", help="first say what each agent will do, and why")
     parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

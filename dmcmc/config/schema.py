@@ -149,7 +149,8 @@ class Budget(Section, frozen=True):
         Bytes that the tables of one agent's elimination may have; in the combination of more than four agents, which
         keeps the tables of all of them, each has its share of it.
     gap : float
-        The run ends when the relative gap between bound and objective is no larger.
+        The run ends when |bound − objective| / max(1, |objective|) is no larger; 0: when the answer is proven optimal.
+        Constants of the problem are part of the objective: large ones make the gap look small.
     """
 
     time: Annotated[Positive | None, Meta(description="seconds > 0")] = None

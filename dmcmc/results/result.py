@@ -5,12 +5,14 @@ import math
 import os
 import sys
 from collections.abc import Mapping
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from dmcmc.files.write import check_writable, replace_file
+from dmcmc.inference.model.exact_sum import nearest
 from dmcmc.inference.model.problem import Label
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
@@ -119,14 +121,15 @@ class Result(Output, frozen=True, kw_only=True):
     Attributes
     ----------
     status
-        ``optimal``, ``feasible`` (no hard constraint broken), ``infeasible`` (proven), ``timeout`` (the budget ended),
-        ``unsatisfied`` (hard constraints broken, infeasibility not proven).
+        ``optimal`` (proven: integers are equal to their bound, floats as near as the rounding of this problem's sums
+        lets them be, whatever constants are added), ``feasible`` (no hard constraint broken), ``infeasible`` (proven),
+        ``timeout`` (the budget ended), ``unsatisfied`` (hard constraints broken, infeasibility not proven).
     objective
         The assignment on the original factors; None when it breaks a hard constraint, or there is none.
     bound
         Proven: no assignment is better. None when nothing is.
     gap
-        :func:`gap_of` the two.
+        :func:`gap_of` the two: relative to the objective, constants included, but at least to 1.
     violation
         Hard constraints that the assignment breaks.
     assignment
@@ -175,12 +178,19 @@ class Result(Output, frozen=True, kw_only=True):
 def gap_of(objective: Number | None, bound: Number | None) -> float | None:
     """Return |bound - objective| / max(1, |objective|); None if either is missing or not finite.
 
+    It is relative to the objective as it is reported, constants included, and to 1 where that is smaller. So it says
+    how much is open, but proves nothing: it may round to 0. ``status`` says what is proven.
+
     >>> gap_of(200, 210), gap_of(0.5, 0.75), gap_of(None, 3)
     (0.05, 0.25, None)
     """
     if objective is None or bound is None or not (_finite(objective) and _finite(bound)):
         return None
-    return float(abs(bound - objective) / max(1, abs(objective)))
+    try:
+        return float(abs(bound - objective) / max(1, abs(objective)))
+    except OverflowError:  # integers beyond all floats
+        gap = nearest(abs(Fraction(bound) - Fraction(objective)) / max(Fraction(1), abs(Fraction(objective))))
+        return float(gap) if math.isfinite(gap) else None
 
 
 def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) -> GuaranteeReport:

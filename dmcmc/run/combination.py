@@ -17,8 +17,16 @@ def relaxation_of(combine: Combine) -> Relaxation:
 
 
 def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
-    """Return the numbers that a problem is solved in; with room for shifts where mini-buckets are asked for."""
-    arithmetic = choose_arithmetic(problem.factors)
+    """Return the numbers that a problem is solved in; with room for shifts where mini-buckets are asked for.
+
+    Constants are not solved: they are added at the end, exactly.
+
+    Raises
+    ------
+    ProblemError
+        If all utilities together do not fit a float64.
+    """
+    arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
     if combine.method == "mini-bucket" and combine.moment_matching:
         return with_headroom(arithmetic)
     return arithmetic

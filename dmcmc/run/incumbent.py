@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.exact_sum import Exact, not_below
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.outcome import Outcome, judge
 from dmcmc.results.result import TracePoint
@@ -67,7 +68,8 @@ class Standing:
     combining: float = 0.0
     trace: list[TracePoint] = field(default_factory=list)
     _history: list[tuple[Number | None, Number | None]] = field(default_factory=list)
-    _utility: Number | None = None  # of the best feasible assignment, without constants, encoded
+    _worth: tuple[int, Exact] | None = None  # of the best assignment: (−violations, exact utility without constants)
+    _utility: Number | None = None  # the same utility where nothing is violated, rounded up to a table's numbers
     _bound: Number | None = None  # the best proven one, likewise
 
     def update(self, values: NDArray[np.int64], roots: Mapping[int, Number | None]) -> None:
@@ -79,10 +81,11 @@ class Standing:
         task = self.task
         first = self.outcome is None
         found = task.original.evaluate(values[: task.original.n_variables])
-        if self._better(found.violation, found.objective):
-            self.values = values
+        worth = -found.violation, task.original.utility_inside(values[: task.original.n_variables])
+        if self._worth is None or worth > self._worth:
+            self.values, self._worth = values, worth
             if found.violation == 0:
-                self._utility = self._inside(found.objective)
+                self._utility = not_below(worth[1])
         bound = self._total(roots)
         if bound is not None:
             if self._utility is not None:
@@ -113,7 +116,7 @@ class Standing:
         """
         assert self.outcome is not None
         gap, target = self.outcome.gap, self.task.config.budget.gap
-        reached = self.outcome.status in ("optimal", "infeasible") or (gap is not None and gap <= target)
+        reached = self.outcome.status in ("optimal", "infeasible") or (gap is not None and 0 < target >= gap)
         left = float("inf") if self.deadline is None else self.deadline - time.perf_counter() - self.combining
         late = left <= 0
         self.timed_out = (late or interrupted) and not reached
@@ -136,19 +139,6 @@ class Standing:
         stuck = len(objectives) == 3 and len(set(objectives)) == 1
         return _SAMPLED_LAST if stuck else _SAMPLED
 
-    def _better(self, violation: int, objective: Number) -> bool:
-        if self.values is None:
-            return True
-        original = self.task.original
-        old = original.evaluate(self.values[: original.n_variables])
-        sign = 1 if self.task.problem.sense == "max" else -1
-        return (-violation, sign * objective) > (-old.violation, sign * old.objective)
-
-    def _inside(self, objective: Number) -> Number:
-        """Return an objective as the tables count it: to be maximised, without constants."""
-        constants: Number = sum(f.table.item() for f in self.task.division.constants)
-        return (objective if self.task.problem.sense == "max" else -objective) - constants
-
     def _total(self, roots: Mapping[int, Number | None]) -> Number | None:
         """Return the sum of the roots' upper values, clamped."""
         total: Number = 0
@@ -165,5 +155,6 @@ class Standing:
         total = self._total(roots)
         if self._utility is None or total is None or self.task.arithmetic.is_lowest(total):
             return dict.fromkeys(roots)
-        slack = 0.0 if self.task.arithmetic.exact else 1e-9 * float(self.task.arithmetic.total)
+        # A row goes only if it is worse by more than the rounding of all the sums that say so.
+        slack = 4 * self.task.arithmetic.rounding(len(self.task.problem.factors))
         return {a: self._utility - (total - value) - slack for a, value in roots.items() if value is not None}

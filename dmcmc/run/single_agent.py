@@ -53,11 +53,8 @@ def solve_whole(problem: Problem, config: Config) -> Result:
     )
     done, values = found.elimination, np.zeros(dense.n_variables, dtype=np.int64)
     done.choose(values)
-    root = done.total()
-    if not arithmetic.is_lowest(root):
-        root += found.margin
     own = values[: problem.n_variables]
-    outcome = judge(problem, own, [root], arithmetic, constants, addends=len(dense.factors))
+    outcome = judge(problem, own, [done.total()], arithmetic, constants, len(dense.factors), found.margin)
     seconds = time.perf_counter() - start
     name = problem.agents[0]
     how = "exact" if found.z is None else f"mini-bucket, z = {found.z}"

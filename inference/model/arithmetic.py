@@ -5,12 +5,15 @@ of them can be added before a clamp, and a sum with a sentinel in it stays below
 of the whole problem together are smaller than that half. So no sum wraps and no −∞ turns into a number.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.model.exact_sum import Exact
 from dmcmc.inference.model.flat import FlatTables, flatten, magnitudes
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden, forbidden_value
@@ -39,11 +42,14 @@ class Arithmetic:
         Stands for −∞; every sum is clamped to it from below.
     total : int or float
         No sum of finite entries, one a factor, is larger in absolute value.
+    whole : bool
+        Whether all entries are integers, although float64 may have to hold their sums.
     """
 
     dtype: np.dtype[Any]
     lowest: int | float
     total: int | float
+    whole: bool = False
 
     @property
     def exact(self) -> bool:
@@ -80,16 +86,47 @@ class Arithmetic:
     def outward(self, value: int | float, addends: int) -> int | float:
         """Return an upper bound on the exact sum whose floating-point value is ``value``.
 
-        Exact numbers are returned as they are. A float sum of ``addends`` terms is off by at most
-        (addends − 1)·2⁻⁵³·Σ|term|; four times that is added.
+        Exact numbers are returned as they are.
         """
-        if self.exact or not np.isfinite(value):
+        if self.exact or not math.isfinite(value):
             return value
-        return float(np.nextafter(value + 4 * max(1, addends) * 2.0**-53 * float(self.total), np.inf))
+        return math.nextafter(value + self.rounding(addends), math.inf)
+
+    def rounding(self, addends: int) -> int | float:
+        """Return more than what a sum of ``addends`` terms may be off by; 0 where sums are exact.
+
+        A float sum is off by at most (addends − 1)·2⁻⁵³·Σ|term|, and integers that had to become floats by as much
+        again; this is four times that.
+        """
+        return 0 if self.exact else 4 * max(1, addends) * 2.0**-53 * float(self.total)
+
+    def same(self, attained: Exact, bound: Exact, addends: int, margin: float = 0.0) -> bool:
+        """Return whether a bound says that nothing is better than what is attained: the proof behind ``optimal``.
+
+        Integers have to be equal. Of floats both the bound and the choice that was made by it are as good as the
+        rounding of their sums lets them be: they may be apart by twice that.
+
+        Parameters
+        ----------
+        attained
+            The exact utility of an assignment, without constants.
+        bound
+            An upper bound on all utilities, likewise, before it was rounded outward.
+        addends
+            Terms of the sum.
+        margin
+            Further rounding in ``bound``.
+        """
+        if self.exact or self.whole:
+            return attained >= math.floor(bound + Fraction(self.rounding(addends) + margin))
+        return bound - attained <= 2 * (Fraction(self.rounding(addends)) + Fraction(margin))
 
 
 def choose_arithmetic(factors: Iterable[Factor]) -> Arithmetic:
-    """Return the narrowest exact arithmetic in which all sums over these factors fit."""
+    """Return the narrowest exact arithmetic in which all sums over these factors fit.
+
+    Constants are no part of such sums: they are added at the end, exactly (:func:`.exact_sum`).
+    """
     factors = list(factors)
     return arithmetic_of(flatten([f.scope for f in factors], [f.table for f in factors]))
 
@@ -109,5 +146,5 @@ def arithmetic_of(flat: FlatTables) -> Arithmetic:
         for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
             lowest = int(np.iinfo(dtype).min) // ADDENDS
             if total < -(lowest // 2):
-                return Arithmetic(dtype, lowest, total)
-    return Arithmetic(np.dtype(np.float64), -np.inf, total)
+                return Arithmetic(dtype, lowest, total, True)
+    return Arithmetic(np.dtype(np.float64), -np.inf, total, flat.data.dtype.kind == "i")

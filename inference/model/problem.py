@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
@@ -225,14 +226,27 @@ class Problem:
             raise ProblemError(f"variable {self.variables[i]!r}: value {values[i]} is not in 0..{self.domains[i] - 1}")
         total: int | float = 0
         violation = 0
-        chosen = values.tolist()
-        for factor in self.factors:
-            entry = factor.entry([chosen[v] for v in factor.scope])
+        constants: list[int | float] = []
+        for factor, entry in zip(self.factors, self._entries(values), strict=True):
             if entry is None:
                 violation += 1
-            else:
+            elif factor.scope:
                 total += entry
+            else:
+                constants.append(entry)
+        if constants:  # however large they are, they take nothing away from the rest
+            total = nearest(exact_sum([total, *constants]))
         return Evaluation(self.to_own_sense(total), violation)
+
+    def utility_inside(self, values: NDArray[np.int64]) -> Exact:
+        """Return the exact utility of value indices without constants, forbidden entries left out: to be maximised."""
+        entries = zip(self.factors, self._entries(values), strict=True)
+        return exact_sum(entry for factor, entry in entries if entry is not None and factor.scope)
+
+    def _entries(self, values: NDArray[np.int64]) -> list[int | float | None]:
+        """Return each factor's entry at an assignment; None where it is forbidden."""
+        chosen = values.tolist()
+        return [factor.entry([chosen[v] for v in factor.scope]) for factor in self.factors]
 
     def label(self, variable: int, value: int) -> Label:
         """Return the label of a value index."""

@@ -64,6 +64,9 @@ class SampledTable:
         Time spent on this agent.
     cells, updates : int
         Work: joined table cells, and single-variable draws or proposals.
+    drawn : int
+        Samples that every row has had at least, all runs together, as Property 1 of the DMCMC paper counts them; 0 for
+        solvers that draw none. Repairs do not count: only some rows take part.
     """
 
     lower: tuple[Table, ...]
@@ -73,6 +76,7 @@ class SampledTable:
     seconds: float
     cells: int = 0
     updates: int = 0
+    drawn: int = 0
 
     @property
     def exact(self) -> bool:

@@ -116,6 +116,7 @@ def _on_gpu(sampler: Sampler, started: "list[Chains]", settings: Settings) -> "l
             chains.on_gpu = True
             chains.seconds.append(each)
             chains.draws.append(chains.planned)
+            chains.count_pass()
     return left
 
 
@@ -126,6 +127,8 @@ class Chains:
     ----------
     on_gpu : bool
         Whether the rows' states came from there; their utilities are then not known here.
+    drawn : (rows,) int64
+        Samples that each row has had, without repairs.
     """
 
     def __init__(self, local: LocalProblem, settings: Settings, sampler: Sampler, kernel: Callable[..., None]) -> None:
@@ -140,6 +143,7 @@ class Chains:
             (np.full(local.rows, _NONE, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
         )
         self.on_gpu = False
+        self.drawn = np.zeros(local.rows, dtype=np.int64)
         self.seconds, self.draws = [0.0], [0]
         self.passes = 0
         self._plan(settings.samples, settings.runs, local.rows)
@@ -210,6 +214,12 @@ class Chains:
         )
         self.seconds.append(time.perf_counter() - start)
         self.draws.append((end - begin) * self.runs * this.temperatures.size * len(self.local.hidden))
+        if not this.repair:
+            self.drawn[begin:end] += self.runs * this.temperatures.size
+
+    def count_pass(self) -> None:
+        """Count the samples of a whole pass over all rows."""
+        self.drawn += self.runs * sum(r.temperatures.size for r in self.rounds if not r.repair)
 
     def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
         """Sample on for about some seconds: passes of growing length over some rows, from new random starts.
@@ -258,6 +268,7 @@ class Chains:
             self.after[1][better] = states[better]
             self.seconds.append(time.perf_counter() - start)
             self.draws.append(self.planned)
+            self.count_pass()
 
     def table(self) -> SampledTable:
         """Return the table as it is, its values computed anew from the states."""
@@ -272,6 +283,7 @@ class Chains:
             method=self.sampler.name,
             seconds=sum(self.seconds) + time.perf_counter() - start,
             updates=self.updates,
+            drawn=int(self.drawn.min()),
         )
 
 

@@ -2,6 +2,8 @@
 
 The proposal is N(z, √|D|·I): √|D| is the variance. It is reflected at the ends of the domain and rounded, which keeps
 it symmetric, so that a proposal is accepted with probability min(1, exp(ΔU / temperature)). One trial is one proposal.
+
+Logarithm, sine and cosine may differ in the last bit between CPU and GPU: chains may part where a decision hangs on it.
 """
 
 import math

@@ -2,6 +2,8 @@
 
 One trial is one proposal for every hidden variable. The change is a difference of two scores, which are kept up to
 date: a rejected proposal, nearly all of them when cold, costs two reads.
+
+Losses are accepted by a logarithm, whose last bit may differ between CPU and GPU: chains may part there.
 """
 
 import math

@@ -2,6 +2,7 @@
 
 Hot chains cross what separates the states that the cold ones improve. A trial is a Gibbs sweep of every chain and one
 attempt to exchange for every other pair of neighbouring temperatures. With one run there is nothing to exchange.
+Exchanges are decided by a logarithm, whose last bit may differ between CPU and GPU: chains may part there.
 """
 
 import numpy as np

@@ -234,3 +234,13 @@ def test_plug_ins_of_other_distributions_are_found_and_broken_ones_say_why(monke
     locals_, tables, arithmetic = solved(WIDE, "lazy", runs=1, samples=3)
     for local, table in zip(locals_, tables, strict=True):
         check_witnesses(local, table, rows(local, table, arithmetic), 0.0)
+
+
+@pytest.mark.parametrize("method", CHAINS)
+def test_the_samples_drawn_for_a_row_are_counted(method):
+    """What a guarantee rests on: R·S for the paper's samplers, never more than the draws that were made."""
+    problem = random_problem(3, 8, 2, 3, 14, 3, 9, 0.0)
+    for local, table in zip(*solved(problem, method, runs=3, samples=20)[:2], strict=True):
+        assert table.drawn == 60
+        assert table.updates == 60 * local.rows * len(local.hidden)
+    assert all(table.drawn == 0 for table in solved(problem, "exact")[1])

@@ -1,6 +1,7 @@
 """The model: what a problem is, what it is worth, and what is refused."""
 
 import itertools
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -64,9 +65,10 @@ def test_utility_is_the_sum_over_factors_of_the_entry_each_scope_selects(p, data
     values = [data.draw(st.integers(0, int(d) - 1)) for d in p.domains]
     entries = [f.table[tuple(values[v] for v in f.scope)] for f in p.factors]
     hard = [bool(forbidden(np.asarray(e))) for e in entries]
-    utility = sum(e.item() for e, h in zip(entries, hard, strict=True) if not h)
+    chosen = [e.item() for e, h in zip(entries, hard, strict=True) if not h]
+    utility = sum(map(Fraction, chosen))
     objective, violation = p.evaluate(values)
-    assert objective == (utility if p.sense == "max" else -utility)
+    assert abs(objective - (utility if p.sense == "max" else -utility)) <= 1e-15 * sum(map(abs, chosen))
     assert violation == sum(hard)
     assert p.evaluate(p.assignment(values)) == (objective, violation)
     assert p.values_of(p.assignment(values)).tolist() == values
@@ -190,3 +192,9 @@ def test_magnitude_is_the_largest_finite_absolute_entry():
     for values in itertools.product([-3, 2, -INFINITY], repeat=2):
         finite = [abs(v) for v in values if v > -INFINITY]
         assert magnitude(normalise(list(values))) == max(finite, default=0)
+
+
+def test_constants_take_nothing_away_from_the_rest():
+    p = problem(factors=(Factor.of((), 1e16), Factor.of((0,), [0.25, 1.5]), Factor.of((), -1e16), Factor.of((), 0.5)))
+    assert [p.evaluate([v, 0]).objective for v in (0, 1)] == [0.75, 2.0]
+    assert [p.utility_inside(np.array([v, 0])) for v in (0, 1)] == [Fraction(1, 4), Fraction(3, 2)]
