@@ -35,7 +35,7 @@ HEAD = "# mypy: ignore-errors"
 
 # What still breaks a rule: nothing may be added here.
 CYCLES = {("inference/bounds/dual", "inference/bounds/dual/cuda")}
-FULL = {"benchmarks"}
+FULL: set[str] = set()
 LONG = {
     "dmcmc/cli/arguments.py:_parsers",
     "dmcmc/run/single_agent.py:solve_whole",
@@ -43,7 +43,7 @@ LONG = {
     "inference/bounds/dual/cuda/words.py:graph_words",
     "inference/bounds/settle.py:settle",
     "inference/orders/best_order.py:best_order",
-    "benchmarks/minibuckets.py:main",
+    "benchmarks/elimination/minibuckets.py:main",
 }
 WIDE = {
     "inference/dpop/messages.py:util_step",

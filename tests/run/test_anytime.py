@@ -1,14 +1,11 @@
 """A run that goes on: bounds that hold at any time, rows that are left out, ends by time, gap and Ctrl-C."""
 
-import importlib.util
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support import soundness
 from support.problem_strategies import random_problem
 from support.ranks import needs_mpirun, start
 from support.runs import answer, dense_problem, hard_problem, written
@@ -21,9 +18,6 @@ from dmcmc.samplers.contract.protocol import Settings
 from dmcmc.samplers.row_choice import choose_rows
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "benchmarks" / "soundness.py"
-
-needs_script = pytest.mark.skipif(not SCRIPT.is_file(), reason="the benchmarks are not here")
 
 INTERRUPTED = """
 import os, signal, sys
@@ -40,44 +34,6 @@ def interrupted(*arguments):
 dmcmc.run.solve.improve_all = interrupted
 sys.exit(main(sys.argv[2:]))
 """
-
-
-def soundness():
-    """The benchmark's checks."""
-    spec = importlib.util.spec_from_file_location("soundness", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["soundness"] = module  # data classes look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-@needs_script
-def test_objective_optimum_and_bound_are_in_order_whatever_is_asked():
-    checks = soundness()
-    words, wrong = set(), []
-    for seed in range(70):
-        word, found = checks.check(seed, most_seconds=0.05)
-        words.add(word)
-        wrong += [f"seed {seed}: {text}" for text in found]
-    assert not wrong
-    assert words > {"optimal", "feasible, bounded", "infeasible", "timeout, bounded"}
-
-
-@needs_script
-def test_the_same_holds_on_a_simulated_gpu():
-    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-W", "ignore", str(SCRIPT), "--problems", "12", "--tiny"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@needs_script
-def test_the_reference_is_brute_force():
-    from support import naive
-
-    for seed in range(30):
-        problem = random_problem(seed, variables=5, sense="min" if seed % 2 else "max")
-        assert soundness().optimum(problem) == naive.optimum(problem)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -166,11 +122,10 @@ def large_interface(shared=11, domain=24, seed=0):
     return Problem(tuple(f"x{v}" for v in range(n)), np.full(n, domain), ("ann", "bob"), owner, factors)
 
 
-@needs_script
 @pytest.mark.parametrize("seconds", [None, 0.5])
 def test_a_large_interface_is_sampled_for_a_list_of_rows_and_bounded_for_all(seconds):
     problem = large_interface()
-    best = soundness().optimum(problem)
+    best = soundness.optimum(problem)
     local = {"method": "gibbs", "rows": 40, "runs": 2, "samples": 20}
     result = answer(
         problem, local=local, budget={"memory": "64MiB", "gap": 0.0} | ({"time": seconds} if seconds else {})

@@ -1,28 +1,17 @@
 """Is every answer what it says? Random problems, all methods, bounds and budgets, each against the true optimum.
 
-    python benchmarks/soundness.py [--problems 2000] [--first 0] [--simulated 40] [--output FILE]
-
 A problem and a configuration are drawn from each seed. The optimum comes from :func:`optimum`, an elimination in plain
 NumPy that shares no code with the solver. Of every answer and of every point of its trace it is checked that
 
     objective <= optimum <= bound        (the other way round for costs)
 
 that the objective is what the assignment is worth, that `optimal`, `infeasible` and a gap of 0 are claimed only when
-true, that the trace is monotone, and that a target gap or time is kept to. ``--simulated`` runs some more, tiny ones,
-with `device: cuda` under Numba's simulator. Exit code 1 if anything is wrong; the line names the seed.
+true, that the trace is monotone, and that a target gap or time is kept to.
 """
 
-import argparse
-import collections
 import itertools
 import math
-import os
-import platform
-import subprocess
-import sys
-import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,7 +19,6 @@ from numpy.typing import NDArray
 
 from dmcmc import Factor, Problem
 from dmcmc.config.schema import Config, parse
-from dmcmc.inference.execution import backend as backends
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.result import Result
@@ -239,50 +227,3 @@ def check(seed: int, **how: Any) -> tuple[str, list[str]]:
     if result.status in ("feasible", "timeout") and result.bound is not None:
         word += ", bounded"
     return word, complaints(case, result, best)
-
-
-def _simulated(count: int) -> int:
-    """Check tiny problems with ``device: cuda`` in a process that simulates one."""
-    environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
-    command = [sys.executable, "-W", "ignore", str(Path(__file__).resolve()), "--problems", str(count), "--tiny"]
-    return subprocess.run(command, env=environment, check=False).returncode
-
-
-def main() -> int:
-    """Check, print counts."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--problems", type=int, default=2000)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--simulated", type=int, default=0)
-    parser.add_argument("--tiny", action="store_true", help="tiny problems, device: cuda")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    if options.tiny:  # nothing is too little for the GPU
-        backends._TRIP, backends._WAVE, backends._MATCHED, backends._CELL = -1.0, 0.0, 0.0, 1.0
-    how: dict[str, Any] = {"tiny": True, "device": "cuda", "most_seconds": 0.05} if options.tiny else {}
-    counts: collections.Counter[str] = collections.Counter()
-    wrong, start = 0, time.perf_counter()
-    for seed in range(options.first, options.first + options.problems):
-        try:
-            word, found = check(seed, **how)
-        except Exception as error:
-            word, found = "crashed", [f"{type(error).__name__}: {error}"]
-        counts[word] += 1
-        wrong += bool(found)
-        for text in found[:3]:
-            print(f"seed {seed}: {word}: {text}", flush=True)
-    where = "device: cuda, simulated" if options.tiny else f"{platform.machine()}, {os.cpu_count()} cores"
-    seconds = f"{time.perf_counter() - start:.0f} s"
-    lines = [
-        f"{options.problems} problems from seed {options.first} ({where}): {wrong} wrong; {seconds}",
-        *(f"  {word:24s} {count:6d}" for word, count in sorted(counts.items())),
-    ]
-    print("\n".join(lines), flush=True)
-    if options.output:
-        options.output.write_text("\n".join(lines) + "\n")
-    simulated = _simulated(options.simulated) if options.simulated else 0
-    return int(wrong > 0 or simulated != 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from buckets import INT32, bucket
 
+from benchmarks.elimination.buckets import INT32, bucket
 from dmcmc.inference.elimination.arena_kernels import place_inputs
 from dmcmc.inference.elimination.cuda.stream import cut, stream_bucket
 from dmcmc.inference.elimination.eliminate import Elimination, run_on_cpu

@@ -11,7 +11,8 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from first_light import meetings, run
+
+from benchmarks.solving.first_light import meetings, run
 
 SAMPLES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 SERIES = [
