@@ -98,6 +98,10 @@ class AutomatonFactor(Factor):
             state = int(following[state, value])
         return total
 
+    def arrays(self) -> tuple[Array, ...]:
+        """Return the layers' tables."""
+        return tuple(part for layer in self.layers for part in layer)
+
     def forbidden_entries(self) -> int:
         """Return how many entries are −∞."""
         allowed = {0: 1}  # ways to reach a state

@@ -20,9 +20,11 @@ from dmcmc.inference.runtime.types import Array
 Label = str | int | float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Factor:
     """A utility table over a scope.
+
+    Factors of one kind are equal that have the same scope, name and utilities, of the same dtype.
 
     Subclasses know their utilities in another way (:mod:`dmcmc.inference.model.sparse`,
     :mod:`dmcmc.inference.model.automaton`) and make ``table`` only when it is asked for;
@@ -66,6 +68,23 @@ class Factor:
         """Return how many entries are −∞."""
         return int(forbidden(self.table).sum())
 
+    def arrays(self) -> tuple[Array, ...]:
+        """Return what holds the utilities."""
+        return (self.table,)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or type(other) is not type(self) or not isinstance(other, Factor):
+            return self is other
+        if (self.scope, self.name, self.shape) != (other.scope, other.name, other.shape):
+            return False
+        ours, theirs = self.arrays(), other.arrays()
+        return len(ours) == len(theirs) and all(
+            a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(ours, theirs, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.scope, self.name, self.shape))
+
 
 class Evaluation(NamedTuple):
     """What an assignment is worth.
@@ -78,9 +97,9 @@ class Evaluation(NamedTuple):
     violation: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Problem:
-    """A validated, immutable DCOP.
+    """A validated, immutable DCOP. Problems are equal that have equal parts.
 
     Attributes
     ----------
@@ -178,6 +197,20 @@ class Problem:
                 )
         if len(factor.shape) != len(factor.scope):
             raise ProblemError(f"{what}: a scope of {len(factor.scope)} variables but a {len(factor.shape)}-d table")
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Problem):
+            return self is other
+        return (
+            all(getattr(self, part) == getattr(other, part) for part in ("variables", "agents", "labels"))
+            and (self.sense, self.name) == (other.sense, other.name)
+            and np.array_equal(self.domains, other.domains)
+            and np.array_equal(self.owner, other.owner)
+            and self.factors == other.factors
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.variables, self.agents, self.sense, self.name))
 
     @property
     def n_variables(self) -> int:

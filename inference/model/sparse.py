@@ -86,6 +86,10 @@ class SparseFactor(Factor):
         listed = int(self._hard[:-1].sum())
         return listed + (prod(self.shape) - len(self.tuples) if self._hard[-1] else 0)
 
+    def arrays(self) -> tuple[Array, ...]:
+        """Return the tuples and their utilities."""
+        return self.tuples, self.utilities
+
     @cached_property
     def _columns(self) -> list[NDArray[np.int32]]:
         return list(np.ascontiguousarray(self.tuples.T))

@@ -1,6 +1,7 @@
 """The model: what a problem is, what it is worth, and what is refused."""
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,6 +11,8 @@ from hypothesis import strategies as st
 from support.problem_strategies import INFINITY, problems, tables
 
 from dmcmc import Factor, Problem
+from dmcmc.inference.model.automaton import AutomatonFactor, Layer
+from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden, magnitude, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 
@@ -198,3 +201,29 @@ def test_constants_take_nothing_away_from_the_rest():
     p = problem(factors=(Factor.of((), 1e16), Factor.of((0,), [0.25, 1.5]), Factor.of((), -1e16), Factor.of((), 0.5)))
     assert [p.evaluate([v, 0]).objective for v in (0, 1)] == [0.75, 2.0]
     assert [p.utility_inside(np.array([v, 0])) for v in (0, 1)] == [Fraction(1, 4), Fraction(3, 2)]
+
+
+def kinds_of_factor(entry=3):
+    """One factor of each kind, with an entry to be chosen."""
+    layer = Layer(np.zeros((1, 2), dtype=np.int32), np.array([[0, entry]], dtype=np.int32))
+    tuples = np.array([[0, 1]], dtype=np.int32)
+    return (
+        Factor.of((0, 1), [[1, 2], [entry, -INFINITY]], name="f"),
+        SparseFactor((0, 1), (2, 2), tuples, np.array([entry, 0], dtype=np.int32), "f"),
+        AutomatonFactor((0, 1), (layer, layer), "f"),
+    )
+
+
+def test_factors_are_equal_by_scope_utilities_and_name():
+    for one, same_one, other in zip(kinds_of_factor(), kinds_of_factor(), kinds_of_factor(4), strict=True):
+        assert one == same_one and hash(one) == hash(same_one)
+        assert one != other and one != one.renamed((1, 0), "f") and one != one.renamed((0, 1), "g") and one != "f"
+    assert len(set(kinds_of_factor() + kinds_of_factor())) == 3  # of different kinds
+    assert Factor.of((0,), [1, 2]) not in (Factor.of((0,), [1.5, 2]), Factor.of((0,), [1, 2, 3]))
+
+
+@given(p=problems())
+def test_problems_are_equal_by_their_parts(p):
+    assert p == replace(p) and hash(p) == hash(replace(p))
+    assert p != replace(p, name=p.name + "x") and p != replace(p, agents=(*p.agents, "one more"))
+    assert p != replace(p, factors=(*p.factors, Factor.of((), 1)))
