@@ -15,15 +15,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import dmcmc
 from dmcmc import Problem
-from dmcmc.config.schema import bytes_of, parse
+from dmcmc.config.units import bytes_of
 from dmcmc.files.write import replace_file
-from dmcmc.generators import registry as generators
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.provenance import versions
 from dmcmc.results.result import Result
-from dmcmc.run.solve import solve
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -184,14 +183,12 @@ def meeting(name: str) -> Path:
 
 def answer(problem: Problem, **settings: Any) -> Result:
     """Solve a problem in this process; ``settings`` are sections of a configuration."""
-    result = solve(problem, parse({"problem": {"file": "-"}, **settings}))
-    assert result is not None
-    return result
+    return dmcmc.solve(problem, **settings)
 
 
 def generate(family: str, **parameters: Any) -> Problem:
     """Return a generated problem."""
-    return generators.generate(family, parameters)
+    return dmcmc.generate(family, **parameters)
 
 
 @contextmanager

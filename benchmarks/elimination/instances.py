@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from dmcmc import Problem
-from dmcmc.config.schema import bytes_of
+from dmcmc.config.units import bytes_of
 from dmcmc.formats.registry import load
 from dmcmc.inference.elimination.plan import plan_flat
 from dmcmc.inference.execution.backend import Backend

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import bytes_of
+from dmcmc.config.units import bytes_of
 from dmcmc.formats.registry import load
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
 from dmcmc.inference.execution.backend import CPU, Backend

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.formats import native
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import LocalProblem, divide

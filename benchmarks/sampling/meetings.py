@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.run.solve import solve

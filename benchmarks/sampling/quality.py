@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.generators import registry
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.problem import Problem

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dmcmc import Problem
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.formats import native
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.threads import cores

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.formats import native
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.threads import cores

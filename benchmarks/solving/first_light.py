@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 from support.numpy_gibbs import gibbs_twin
 
 from dmcmc import Problem
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic

@@ -24,7 +24,7 @@ from numba import config
 import dmcmc.inference.elimination.cuda.eliminate as gpu_elimination
 import dmcmc.inference.execution.backend as backends
 import dmcmc.run.solve as whole
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.generators import registry as generators
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.cuda.batch import eliminate_batch

@@ -19,8 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dmcmc.config.schema import bytes_of
 from dmcmc.config.unavailable import refuse_arguments
+from dmcmc.config.units import bytes_of
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.threads import cores
 

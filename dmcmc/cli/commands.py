@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from dmcmc.cli.failure import exit_code, report
 from dmcmc.cli.inputs import check_run, explainer, load, options_of
 from dmcmc.cli.terminal import emit
-from dmcmc.config.schema import Config, problem_of, read_config
+from dmcmc.config.configuration import Config, read_config
+from dmcmc.config.problem_section import problem_of
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
@@ -93,7 +94,7 @@ class _Job(NamedTuple):
 def _prepare(arguments: Namespace) -> _Job:
     config, document = read_config(arguments.config, arguments.set, options_of(arguments))
     check_run(config, document)
-    return _Job(config, problem_of(config, document), arguments.explain)
+    return _Job(config, problem_of(config.problem, document), arguments.explain)
 
 
 def _solve(job: _Job, world: "World") -> Result | None:

@@ -5,9 +5,11 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from dmcmc.config.configuration import OPTION_OF, Config, config_of, option_place, read_config
+from dmcmc.config.document import Document
 from dmcmc.config.file_options import FILE_OPTIONS
-from dmcmc.config.schema import OPTION_OF, Config, config_of, divided, option_place, problem_of, read_config
-from dmcmc.config.yaml_lines import Document, value_of
+from dmcmc.config.problem_section import divided, problem_of
+from dmcmc.config.yaml_lines import value_of
 from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError
@@ -37,7 +39,7 @@ def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
     options = options_of(arguments)
     if is_configuration(path):
         config, document = read_config(path, options=options)
-        return problem_of(config, document), config
+        return problem_of(config.problem, document), config
     from dmcmc.formats import registry as formats
 
     problem = formats.load(

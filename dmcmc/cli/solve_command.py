@@ -5,8 +5,10 @@ from argparse import Namespace
 from typing import Any, Literal, NamedTuple
 
 from dmcmc.cli.inputs import check_run, explainer, is_configuration, options_of
-from dmcmc.config.schema import Config, config_of, divided, option_place, override
-from dmcmc.config.yaml_lines import Document, value_of
+from dmcmc.config.configuration import Config, config_of, option_place, override
+from dmcmc.config.document import Document
+from dmcmc.config.problem_section import divided
+from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError

@@ -1,4 +1,4 @@
-"""Configurations: what the keys are (`schema`), reading YAML with the line of every key, what is not available yet.
+"""Configurations: what the keys are (`settings`, `units`), reading YAML with the line of every key, Python keywords.
 
-Gives `Config` to everything above the solvers.
+Gives `Settings` to everything that solves, and `Config`, which also says what, to the command line.
 """

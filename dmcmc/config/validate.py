@@ -10,8 +10,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 
+from dmcmc.config.document import Key, show
 from dmcmc.config.unavailable import refuse_setting
-from dmcmc.config.yaml_lines import Key, show
 from dmcmc.inference.runtime.errors import ConfigError
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -2,15 +2,14 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from dmcmc.config.document import Document, Key, show
 from dmcmc.inference.runtime.errors import ConfigError
-
-Key = tuple[str, ...]
 
 _MAX_BYTES = 1 << 20  # of a configuration
 _MAX_NODES = 20_000  # of a configuration, after aliases are expanded
@@ -28,49 +27,6 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
 )
-
-
-@dataclass
-class Document:
-    """Nested dictionaries, lists and scalars, with the place of each key.
-
-    Attributes
-    ----------
-    name : str
-        The file, as errors name it.
-    data : dict
-        What it holds.
-    places : dict of tuple of str to str
-        ``"run.yaml:7"`` for a key of the file, ``"--set local.runs"`` for an overridden one.
-    """
-
-    name: str
-    data: dict[str, Any] = field(default_factory=dict)
-    places: dict[Key, str] = field(default_factory=dict)
-
-    def at(self, key: Key) -> str:
-        """Return how an error names a key: ``run.yaml:7: local.runs``, or ``--set local.runs``.
-
-        A key that does not stand anywhere gets the place of the section that should hold it.
-        """
-        for length in range(len(key), 0, -1):
-            place = self.places.get(key[:length])
-            if place is not None and place.startswith("--"):
-                return ".".join((place, *key[length:]))
-            if place is not None:
-                return f"{place}: {'.'.join(key)}"
-        return ": ".join(part for part in (self.name, ".".join(key)) if part)
-
-    def override(self, key: Key, value: Any, place: str) -> None:
-        """Set ``key`` to ``value``, creating the sections on the way; ``place`` (``--...``) is named in errors."""
-        section = self.data
-        for part in key[:-1]:
-            if not isinstance(section.get(part), dict):
-                section[part] = {}
-            section = section[part]
-        section[key[-1]] = value
-        self.places = {k: p for k, p in self.places.items() if k[: len(key)] != key}
-        self.places[key] = place
 
 
 def read(path: str | Path) -> Document:
@@ -120,17 +76,6 @@ def read_data(content: bytes, name: str) -> Document:
 def value_of(text: str, where: str) -> Any:
     """Return a piece of YAML (the right side of ``--set key=value``) as plain data."""
     return _parse(text.encode(errors="surrogatepass"), where, None, _MAX_NODES)
-
-
-def show(value: Any) -> str:
-    """Return a value as an error quotes it: on one line, short, with YAML's words for None and booleans."""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    try:
-        text = repr(value)
-    except ValueError:  # an integer of thousands of digits
-        text = "a very long number"
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def _parse(content: bytes, name: str, places: dict[Key, str] | None, most: int | None, whole: bool = True) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dmcmc.config.schema import Config
+from dmcmc.config.settings import Settings
 from dmcmc.inference.runtime.cache import kernel_folder
 from dmcmc.inference.runtime.device import describe_gpu
 from dmcmc.inference.runtime.memory import process_memory, readable
@@ -32,7 +32,7 @@ def versions() -> Mapping[str, str | None]:
 
 
 def provenance(
-    config: Config, ranks: int, threads: int, plan: Mapping[str, Any] | None = None, device: str = "cpu"
+    config: Settings, ranks: int, threads: int, plan: Mapping[str, Any] | None = None, device: str = "cpu"
 ) -> dict[str, Any]:
     """Return what it takes to repeat a run.
 

@@ -1,6 +1,6 @@
 """What the configuration's ``combine`` section means for the UTIL phase."""
 
-from dmcmc.config.schema import Combine
+from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.execution.relaxation import Relaxation

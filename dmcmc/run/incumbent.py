@@ -1,7 +1,7 @@
 """Where a run stands: the best assignment and the best proven bound so far, and whether to go on (for rank 0)."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -55,6 +55,8 @@ class Standing:
         When the solve began (``time.perf_counter``).
     deadline : float or None
         When it has to end; None for a single cycle.
+    tell : callable
+        Called with each new point of the trace.
     combining : float
         Seconds that the last cycle's combination took: the next one needs them too.
     """
@@ -62,6 +64,7 @@ class Standing:
     task: Task
     start: float
     deadline: float | None
+    tell: Callable[[TracePoint], object] = lambda point: None
     values: NDArray[np.int64] | None = None
     outcome: Outcome | None = None
     timed_out: bool = False
@@ -103,6 +106,7 @@ class Standing:
         last = self.trace[-1] if self.trace else None
         if first or last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)
+            self.tell(point)
 
     def order(self, roots: Mapping[int, Number | None], may_improve: bool, may_prune: bool, interrupted: bool) -> Order:
         """Decide whether to go on.

@@ -1,17 +1,24 @@
 """What a run reports to while it works."""
 
+import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
+
+from dmcmc.results.result import TracePoint
 
 
 class Progress(Protocol):
-    """What a run reports to; both calls are cheap enough for a few hundred a second."""
+    """What a run reports to; all calls are cheap enough for a few hundred a second."""
 
     def stage(self, title: str, total: int | None = None) -> None:
         """Begin a stage of ``total`` steps (None: unknown); the one before is over."""
 
     def advance(self, steps: int = 1) -> None:
         """Report that ``steps`` more steps of the stage are done."""
+
+    def point(self, point: TracePoint) -> None:
+        """Report a new objective or bound (on rank 0)."""
 
 
 class Silent:
@@ -23,6 +30,9 @@ class Silent:
     def advance(self, steps: int = 1) -> None:
         """Do nothing."""
 
+    def point(self, point: TracePoint) -> None:
+        """Do nothing."""
+
     def __enter__(self) -> Self:
         return self
 
@@ -30,3 +40,53 @@ class Silent:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         pass
+
+
+class Lines(Silent):
+    """Hands each stage to a function as a line of text, and a long stage's steps once a second."""
+
+    def __init__(self, write: Callable[[str], object]) -> None:
+        self._write, self._start, self._last = write, time.perf_counter(), 0.0
+        self._title, self._total, self._done = "", None, 0
+
+    _total: int | None
+
+    def stage(self, title: str, total: int | None = None) -> None:
+        """Begin a stage; see :class:`Progress`."""
+        if title != self._title:
+            self._line(title if total is None else f"{title}: {total}")
+        self._title, self._total, self._done = title, total, 0
+
+    def advance(self, steps: int = 1) -> None:
+        """Report steps; see :class:`Progress`."""
+        self._done += steps
+        if time.perf_counter() - self._last >= 1:
+            self._line(f"{self._title}: {self._done}" + ("" if self._total is None else f" of {self._total}"))
+
+    def _line(self, text: str) -> None:
+        self._last = time.perf_counter()
+        self._write(f"{self._last - self._start:7.1f} s  {text}")
+
+
+class Watched(Silent):
+    """Passes a run's reports on to what a caller has given: a function of lines or an object, and one of trace points.
+
+    Parameters
+    ----------
+    progress
+        Has ``stage`` and ``advance`` as :class:`Progress` does, or is called with a line of text; None for neither.
+    trace
+        Called with each :class:`~dmcmc.results.result.TracePoint`.
+    """
+
+    def __init__(self, progress: Any, trace: Callable[[TracePoint], object] | None) -> None:
+        if progress is None:
+            progress = Silent()
+        elif not hasattr(progress, "stage"):
+            progress = Lines(progress)
+        self.stage, self.advance, self._trace = progress.stage, progress.advance, trace  # type: ignore[method-assign]
+
+    def point(self, point: TracePoint) -> None:
+        """Report a new objective or bound."""
+        if self._trace is not None:
+            self._trace(point)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from dmcmc.config.schema import Config, Cooling
+from dmcmc.config.settings import Cooling, Settings
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
 from dmcmc.inference.execution.backend import Backend
@@ -22,7 +22,7 @@ from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import CPU_CELLS, Choice, Limits, choose, exact_option, fixed_choice
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.auto.survey import Survey, survey
-from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.contract.protocol import Settings as SolverSettings
 from dmcmc.samplers.model.schedule import Temperature
 
 _QUICK = 0.05  # of the time budget
@@ -49,7 +49,7 @@ class Task:
 
     original: Problem
     problem: Problem
-    config: Config
+    config: Settings
     division: Division
     arithmetic: Arithmetic
     tree: PseudoTree
@@ -70,10 +70,10 @@ class Task:
         """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
         return tuple(choice.listed for choice in self.choices)
 
-    def settings(self) -> Settings:
+    def settings(self) -> SolverSettings:
         """Return what local solvers are told."""
         options = self.config.local
-        return Settings(
+        return SolverSettings(
             arithmetic=self.arithmetic,
             seed=self.config.seed,
             runs=options.runs,
@@ -83,7 +83,7 @@ class Task:
         )
 
 
-def prepare(original: Problem, config: Config, world: World) -> Task:
+def prepare(original: Problem, config: Settings, world: World) -> Task:
     """Divide the problem, choose each agent's method and place the agents: the same on every rank.
 
     The costly part, planning each agent's elimination, is shared out among the ranks.
@@ -126,7 +126,7 @@ def prepare(original: Problem, config: Config, world: World) -> Task:
     )
 
 
-def _survey(local: LocalProblem, config: Config, arithmetic: Arithmetic) -> Survey:
+def _survey(local: LocalProblem, config: Settings, arithmetic: Arithmetic) -> Survey:
     """Count an agent's work; raise what forbids a method that was asked for."""
     options, memory, method = config.local, config.budget.memory, config.local.method
     most = _ENUMERATED if options.rows == "auto" else options.rows
@@ -148,7 +148,7 @@ def _choose(surveys: Sequence[Survey], method: str, limits: Limits, rates: Rates
     return choose(surveys, limits, rates)
 
 
-def _limits(surveys: Sequence[Survey], config: Config, world: World, backend: Backend) -> tuple[Limits, Rates]:
+def _limits(surveys: Sequence[Survey], config: Settings, world: World, backend: Backend) -> tuple[Limits, Rates]:
     """Return what the run may take, and how fast it is: what rank 0 finds, told to all."""
     time, cells = config.budget.time, config.local.cells
     limits = Limits(

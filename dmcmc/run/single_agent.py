@@ -4,7 +4,7 @@ import time
 
 import numpy as np
 
-from dmcmc.config.schema import Config
+from dmcmc.config.settings import Settings
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.relaxation import eliminate_within
 from dmcmc.inference.model.densify import densify
@@ -18,7 +18,7 @@ from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.combination import arithmetic_for, relaxation_of
 
 
-def solve_whole(problem: Problem, config: Config) -> Result:
+def solve_whole(problem: Problem, config: Settings) -> Result:
     """Eliminate all variables as ``combine`` and ``budget.memory`` say; the assignment comes from VALUE.
 
     Parameters

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.config.schema import Config
+from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.messages import UtilMessage
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.device import opened
@@ -37,7 +37,7 @@ _GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, to take in what t
 
 def solve(
     problem: Problem,
-    config: Config,
+    config: Settings,
     world: World | None = None,
     progress: Progress | None = None,
     explain: Callable[[Task], None] | None = None,
@@ -49,7 +49,7 @@ def solve(
     problem
         What to solve.
     config
-        How; its ``problem`` section is not looked at.
+        How.
     world
         The ranks, from :func:`dmcmc.mpi.world.connect`; this process alone if None.
     progress
@@ -87,7 +87,7 @@ def solve(
         task, works, sides = first_work(task, world, mine, progress.advance)
         if explain is not None and world.rank == 0 and task is not chosen:
             explain(task)
-        post, standing = Post(world, task.owner), Standing(task, start, deadline)
+        post, standing = Post(world, task.owner), Standing(task, start, deadline, progress.point)
         clocks = {agent: works[agent].table.seconds for agent in mine}
         sent: list[Mapping[int, Sent]] = []
         extra: list[Mapping[int, Sent]] = []

@@ -4,7 +4,7 @@ import math
 import time
 from typing import Literal
 
-from dmcmc.config.schema import Config
+from dmcmc.config.settings import Settings
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.threads import cores
@@ -18,7 +18,7 @@ from dmcmc.results.sums import Sums
 _LN_10 = math.log(10)
 
 
-def measure(problem: Problem, config: Config, task: Literal["pr", "count"]) -> Sums:
+def measure(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Sums:
     """Return the partition function (costs c as exp(−c), utilities u as exp(u)) or the number of solutions.
 
     Parameters

@@ -12,7 +12,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from dmcmc.config.schema import Config, parse
+from dmcmc.config.document import Document
+from dmcmc.config.settings import Settings, settings_of
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.cache import warm_marker
@@ -25,14 +26,14 @@ from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import ChainSolver
 
-Solve = Callable[[Problem, Config], object]
+Solve = Callable[[Problem, Settings], object]
 
 _TITLE = "compiling kernels (the first time only)"
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
 
 
-def warm_up_planning(config: Config, world: World, progress: Progress) -> None:
+def warm_up_planning(config: Settings, world: World, progress: Progress) -> None:
     """Compile what prepares a run, and measure this machine where ``auto`` will ask for it."""
     auto = config.local.method == "auto"
 
@@ -105,9 +106,8 @@ def _kernel(method: str) -> str:
     return compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
 
 
-def _config(local: dict[str, Any], combine: dict[str, Any] | None = None) -> Config:
-    sections = {"local": local, "combine": combine or {}, "device": "cpu"}
-    return parse({"problem": {"file": "-"}, **sections})
+def _config(local: dict[str, Any], combine: dict[str, Any] | None = None) -> Settings:
+    return settings_of(Document("", {"local": local, "combine": combine or {}, "device": "cpu"}))
 
 
 def _tiny(dtype: np.dtype[Any], tables: Sequence[np.dtype[Any]] = (np.dtype(np.int32),), wide: bool = False) -> Problem:

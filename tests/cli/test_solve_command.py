@@ -13,7 +13,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
-from dmcmc.config.schema import parse
+from dmcmc.config.settings import Settings
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.sparse import tabulate
 from dmcmc.inference.sums.counting import count_solutions
@@ -254,7 +254,7 @@ def test_results_are_tables_for_people_and_files_for_programs(capfd):
 def test_counts_of_many_digits_are_written_whole():
     n = 16000
     problem = Problem(tuple(f"x{i}" for i in range(n)), np.full(n, 2), ("a",), np.zeros(n, dtype=int), ())
-    text = measure(problem, parse({"problem": {"file": "-"}}), "count").to_json()
+    text = measure(problem, Settings(), "count").to_json()
     assert len(text) > n * math.log10(2)
 
 
@@ -293,7 +293,7 @@ def test_partition_functions_of_real_networks_have_six_digits():
     for row in rows({"uai", "bif.gz"}):
         known = row["pr_log10_list"] or row["pr_log10_ours"]
         if known and row["file"] != "DBN_12.uai":  # some seconds
-            found = measure(formats.load(path_of(row)), parse({"problem": {"file": "-"}}), "pr")
+            found = measure(formats.load(path_of(row)), Settings(), "pr")
             assert found.log10 == pytest.approx(float(known), rel=1.5e-6, abs=1e-6)
 
 

@@ -7,8 +7,9 @@ import pytest
 from support.dcop_examples import FRODO_MEETINGS, PYDCOP_COLOURING, PYDCOP_MEETINGS, PYDCOP_MEETINGS_DIST
 
 from dmcmc.cli.main import main
+from dmcmc.config.configuration import Config, read_config
 from dmcmc.config.file_options import FILE_OPTIONS
-from dmcmc.config.schema import Config, problem_of, read_config
+from dmcmc.config.problem_section import problem_of
 from dmcmc.formats import registry as formats
 
 WCSP = "p 6 2 5 100\n2 2 2 2 2 2\n" + "".join(f"2 {i} {i + 1} 0 1\n1 1 {i + 3}\n" for i in range(5))
@@ -134,9 +135,9 @@ def test_a_picture_needs_a_known_name(folder, fails):
 
 def test_a_configuration_gives_agents_to_a_file(folder):
     Path("run.yaml").write_text("problem: {file: p.wcsp, agents: 2, partition: blocks}")
-    assert problem_of(read_config("run.yaml")[0]).owner.tolist() == [0, 0, 0, 1, 1, 1]
+    assert problem_of(read_config("run.yaml")[0].problem).owner.tolist() == [0, 0, 0, 1, 1, 1]
     config, document = read_config("run.yaml", options={"problem.agents": 3})
-    assert isinstance(config, Config) and problem_of(config, document).n_agents == 3
+    assert isinstance(config, Config) and problem_of(config.problem, document).n_agents == 3
 
 
 def test_run_takes_the_options_of_files(folder, capfd):

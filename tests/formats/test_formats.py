@@ -7,7 +7,8 @@ import lzma
 import pytest
 from support import fuzz_formats
 
-from dmcmc.config.schema import parse, problem_of
+from dmcmc.config.configuration import parse
+from dmcmc.config.problem_section import problem_of
 from dmcmc.formats import native
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError, Unavailable
@@ -43,10 +44,9 @@ def test_a_format_may_be_forced(tmp_path):
     with pytest.raises(FileError, match="line 1: 2 numbers follow"):
         formats.load(path)
     assert formats.load(path, "wcsp").name == "MARKOV"
-    config = parse({"problem": {"file": str(path), "format": "wcsp"}})
-    assert problem_of(config).name == "MARKOV"
+    assert problem_of({"file": str(path), "format": "wcsp"}).name == "MARKOV"
     with pytest.raises(Unavailable, match=r"problem\.file: format 'wscp' is not known; there are native, "):
-        problem_of(parse({"problem": {"file": str(path), "format": "wscp"}}))
+        problem_of({"file": str(path), "format": "wscp"})
     with pytest.raises(ConfigError, match="unknown key"):
         parse({"problem": {"file": str(path), "colour": "red"}})
 

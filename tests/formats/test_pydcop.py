@@ -6,10 +6,9 @@ import pytest
 from support import instances
 from support.dcop_examples import PYDCOP_COLOURING, PYDCOP_HINTS, PYDCOP_MEETINGS, PYDCOP_MEETINGS_DIST
 
-from dmcmc.config.schema import parse
+import dmcmc
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
-from dmcmc.run.solve import solve
 
 
 def read(text):
@@ -32,7 +31,7 @@ def entries(problem, name):
 
 
 def best_of(problem):
-    result = solve(problem, parse({"problem": {"file": "-"}, "local": {"method": "exact"}}))
+    result = dmcmc.solve(problem, method="exact")
     assert result.status == "optimal"
     return result
 

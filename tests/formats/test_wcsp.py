@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmcmc.config.schema import parse, problem_of, read_config
+import dmcmc
+from dmcmc.config.configuration import read_config
+from dmcmc.config.problem_section import problem_of
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, Unavailable
-from dmcmc.run.solve import solve
 
 # Two variables of 2 and 3 values; x0 = 0 costs 4; (1, 2) is forbidden, (0, 1) costs 1, else 7; and 5 in any case.
 EXAMPLE = """\
@@ -248,11 +249,11 @@ def test_a_configuration_takes_them_by_their_name(tmp_path):
     write(tmp_path, gzip.compress(EXAMPLE.encode()), "p.wcsp.gz")
     (tmp_path / "run.yaml").write_text("seed: 3\nproblem: {file: p.wcsp.gz}\n")
     config, document = read_config(tmp_path / "run.yaml")
-    result = solve(problem_of(config, document), config)
+    result = dmcmc.solve(problem_of(config.problem, document), config)
     assert (result.status, result.objective, result.assignment) == ("optimal", 10, {"x0": 0, "x1": 1})
     write(tmp_path, b"p 1", "p.wcsp.gz")
     with pytest.raises(FileError, match=r"run\.yaml:2: problem\.file: .*p\.wcsp\.gz: line 1: expected"):
-        problem_of(config, document)
+        problem_of(config.problem, document)
 
 
 SMALL = [("generated", "r10.wcsp"), ("generated", "g5.wcsp"), ("spot5", "54.wcsp")]
@@ -266,6 +267,5 @@ def test_known_optima_of_real_instances(family, name):
     with open(folder / "MANIFEST.csv", newline="") as stream:
         row = next(r for r in csv.DictReader(stream) if r["file"] == name and r.get("family", family) == family)
     path = folder / name if family == "generated" else folder / family / name
-    config = parse({"problem": {"file": str(path)}, "local": {"method": "exact"}})
-    result = solve(problem_of(config), config)
+    result = dmcmc.solve(dmcmc.load(path), method="exact")
     assert (result.status, result.objective) == ("optimal", int(row["optimum"]))

@@ -8,11 +8,10 @@ import pytest
 from support import instances
 from support.dcop_examples import FRODO_MEETINGS, FRODO_MIXED
 
-from dmcmc.config.schema import parse
+import dmcmc
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, Unavailable
-from dmcmc.run.solve import solve
 
 MINIMAL = """<instance><presentation maximize="{maximize}"/>
 <domains><domain name="d" {nb}>{values}</domain></domains>
@@ -45,7 +44,7 @@ def error_of(text, kind=FileError):
 
 
 def best_of(problem):
-    result = solve(problem, parse({"problem": {"file": "-"}, "local": {"method": "exact"}}))
+    result = dmcmc.solve(problem, method="exact")
     assert result.status == "optimal"
     return result
 
@@ -246,7 +245,7 @@ def test_real_instances(row):
     assert len(problem.factors) == int(row["n_constraints"])
     assert problem.n_agents > 1 and np.unique(problem.owner).size == problem.n_agents
     if row["optimum"] == "INFEASIBLE":
-        assert solve(problem, parse({"problem": {"file": "-"}})).status == "infeasible"
+        assert dmcmc.solve(problem).status == "infeasible"
     elif row["optimum_status"] == "proved here":
         assert best_of(problem).objective == float(row["optimum"])
 

@@ -23,7 +23,7 @@ RANKS = (1, 2, 3, 4, 8)
 SOLVE_ALL = """
 import json, sys
 from dmcmc.formats import native
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.mpi.world import connect
 from dmcmc.run.solve import solve
 

@@ -5,19 +5,16 @@ import pytest
 from support import naive
 from support.problem_strategies import random_table
 
+import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import parse
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.run.solve import solve
 
 KINDS = [(partition, matching) for partition in ("scope", "content") for matching in (False, True)]
 
 
 def answer(problem, combine, method="exact", bound="auto", **sections):
     local = {"method": method, "runs": 1, "samples": 4, "bound": bound}
-    result = solve(problem, parse({"problem": {"file": "-"}, "local": local, "combine": combine, **sections}))
-    assert result is not None
-    return result
+    return dmcmc.solve(problem, local=local, combine=combine, **sections)
 
 
 def agents_problem(seed, floats=False):

@@ -8,7 +8,7 @@ from support.ranks import needs_mpirun, start
 from support.runs import answer, dense_problem, hard_problem, written
 
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import parse
+from dmcmc.config.settings import Budget, Local, Settings
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.report.explain import explanation
 from dmcmc.run.solve import solve
@@ -96,8 +96,8 @@ def small(agents=4):
 def test_an_agent_whose_elimination_takes_too_long_is_sampled_and_bounded(slow, method):
     problem, told = small(), []
     best = answer(problem, local={"method": "gibbs"}, budget={"time": 20.0}).objective
-    config = parse({"problem": {"file": "-"}, "local": {"method": method}, "budget": {"time": 2.0}})
-    result = solve(problem, config, explain=told.append)
+    settings = Settings(local=Local(method=method), budget=Budget(time=2.0))
+    result = solve(problem, settings, explain=told.append)
     assert [agent.method for agent in result.agents] == ["exact", "annealing", "annealing", "exact"]
     assert result.objective <= best <= result.bound
     plan = result.provenance["plan"]

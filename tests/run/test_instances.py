@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dmcmc.config.schema import parse
+import dmcmc
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.run.solve import solve
 
 ROOT = Path(os.environ["DMCMC_INSTANCES"]) / "instances" if "DMCMC_INSTANCES" in os.environ else None
 MALFORMED = "sf.xml"
@@ -60,8 +59,7 @@ def easy(row):
 
 @pytest.mark.parametrize("row", [p for p in rows() if not p.values[0] or easy(p.values[0])])
 def test_known_optima_are_found(row):
-    config = parse({"problem": {"file": "-"}, "local": {"method": "exact"}, "device": "cpu"})
-    result = solve(formats.load(path_of(row)), config)
+    result = dmcmc.solve(formats.load(path_of(row)), method="exact", device="cpu")
     if row["optimum"] == "INFEASIBLE":
         assert result.status == "infeasible"
         return

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 from support.instances import FOLDER, REASON
 
-from dmcmc.config.schema import parse
+import dmcmc
 from dmcmc.formats import native
-from dmcmc.run.solve import solve
 
 KNOWN = [  # file, runs, samples, at least
     ("ms_A10_n10_D24_pl0.5_s0", 2, 100, 4020),
@@ -27,5 +26,5 @@ def test_annealing_finds_at_least_what_is_known_to_be_easy(name, runs, samples, 
     if not FOLDER or not path.is_file():
         pytest.skip(REASON)
     local = {"method": "annealing", "runs": runs, "samples": samples, "bound": "none"}
-    result = solve(native.load(path), parse({"problem": {"file": "-"}, "local": local, "seed": 1}))
+    result = dmcmc.solve(native.load(path), local=local, seed=1)
     assert result.objective >= least

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.runs import answer
 
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import parse
+from dmcmc.config.keywords import settings_from
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.results.result import gap_of
 from dmcmc.run.single_agent import solve_whole
@@ -47,7 +47,7 @@ def best_of(problem):
 def solved(problem, combine):
     """By one agent if there is one, else over messages."""
     if problem.n_agents == 1:
-        return solve_whole(problem, parse({"problem": {"file": "-"}, "combine": combine}))
+        return solve_whole(problem, settings_from(None, {"combine": combine}))
     return answer(problem, local={"method": "exact"}, combine=combine)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from dmcmc.config.schema import parse
+from dmcmc.config.configuration import parse
 from dmcmc.files.write import check_writable
 from dmcmc.inference.runtime.errors import FileError
 from dmcmc.report.summary import summary

@@ -5,20 +5,17 @@ import pytest
 from support import naive
 from support.problem_strategies import random_problem
 
+import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import parse
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.run.solve import solve
 
 HARD = -naive.INFINITY
 
 
 def answer(problem, method="exact", **sections):
     local = {"method": method} | sections.pop("local", {})
-    result = solve(problem, parse({"problem": {"file": "-"}, "local": local, **sections}))
-    assert result is not None
-    return result
+    return dmcmc.solve(problem, local=local, **sections)
 
 
 def toulbar2(problem):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from support.problem_strategies import random_problem
 
-from dmcmc.config.schema import Combine, parse
+import dmcmc
+from dmcmc.config.settings import Combine
 from dmcmc.inference.runtime import cache
 from dmcmc.mpi.world import World
 from dmcmc.run import warm_up
 from dmcmc.run.combination import arithmetic_for
 from dmcmc.run.progress import Silent
-from dmcmc.run.solve import solve
 
 
 class Stages(Silent):
@@ -114,21 +114,20 @@ def test_time_is_counted_after_compiling(monkeypatch):
     monkeypatch.setattr(warm_up, "_once", once)
     problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
     start = time.perf_counter()
-    result = solve(problem, parse({"problem": {"file": "-"}, "budget": {"time": 5.0}}))
+    result = dmcmc.solve(problem, timeout=5)
     assert len(slept) == 2
     assert result.time <= time.perf_counter() - start - 0.6
     assert all(0 <= point.time <= result.time for point in result.trace)
     slept.clear()
-    solve(problem, parse({"problem": {"file": "-"}}))
+    dmcmc.solve(problem)
     assert slept == []  # without a time budget nothing is compiled that is not used
 
 
 def test_a_second_run_compiles_nothing(folder, monkeypatch):
     problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
-    config = parse({"problem": {"file": "-"}, "local": {"method": "gibbs"}, "budget": {"time": 1.0}})
     stages = Stages()
-    solve(problem, config, progress=stages)
+    dmcmc.solve(problem, method="gibbs", timeout=1, progress=stages)
     assert stages.titles.count(warm_up._TITLE) == 2
     again = Stages()
-    solve(problem, config, progress=again)
+    dmcmc.solve(problem, method="gibbs", timeout=1, progress=again)
     assert warm_up._TITLE not in again.titles

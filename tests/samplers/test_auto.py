@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.problem_strategies import random_problem
 
 from dmcmc.cli.main import main
-from dmcmc.config.schema import parse
+from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.generators import registry
 from dmcmc.inference.dpop.division import divide
@@ -167,10 +167,10 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
 def test_only_a_time_budget_looks_at_the_machine(monkeypatch):
     monkeypatch.setattr(task, "load_rates", lambda: pytest.fail("measured"))
     problem = meetings(variables_per_agent=9, domain_size=12)
-    free = parse({"problem": {"file": "-"}, "device": "cpu"})
+    free = Settings(device="cpu")
     assert task.prepare(problem, free, World()).methods == ("exact",) * 3
     monkeypatch.setattr(task, "load_rates", lambda: NOMINAL)
-    short = parse({"problem": {"file": "-"}, "device": "cpu", "budget": {"time": 1e-3}})
+    short = Settings(device="cpu", budget=Budget(time=1e-3))
     assert SAMPLER in task.prepare(problem, short, World()).methods
 
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from dmcmc.config.schema import parse
+import dmcmc
 from dmcmc.generators import registry as generators
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.run.solve import solve
 
 toulbar2 = pytest.importorskip("pytoulbar2")
 
@@ -60,9 +59,7 @@ def test_annealing_finds_a_schedule_wherever_there_is_one(seed):
         },
     )
     best = optimum(problem)
-    result = solve(
-        problem, parse({"problem": {"file": "-"}, "local": {"method": "annealing", "bound": "none"}, "seed": 1})
-    )
+    result = dmcmc.solve(problem, method="annealing", bound="none", seed=1)
     assert (result.status in ("feasible", "optimal")) == (best is not None)
     if best is not None:
         assert 0.98 * best <= result.objective <= best

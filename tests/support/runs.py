@@ -4,14 +4,13 @@ import json
 
 import numpy as np
 
+import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import parse
 from dmcmc.formats import native
-from dmcmc.run.solve import solve
 
 
 def answer(problem, **sections):
-    return solve(problem, parse({"problem": {"file": "-"}, **sections}))
+    return dmcmc.solve(problem, **sections)
 
 
 def written(tmp_path, problem, **sections):

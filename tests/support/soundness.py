@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import Config, parse
+from dmcmc.config.keywords import settings_from
+from dmcmc.config.settings import Settings
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.result import Result
@@ -41,7 +42,7 @@ class Case:
     """
 
     problem: Problem
-    config: Config
+    config: Settings
     exact: bool
 
 
@@ -108,7 +109,7 @@ def _draw_table(
     return np.asarray(np.where(rng.random(shape) < hard, -np.inf, values))
 
 
-def _draw_config(rng: np.random.Generator, tiny: bool, device: str, most_seconds: float) -> Config:
+def _draw_config(rng: np.random.Generator, tiny: bool, device: str, most_seconds: float) -> Settings:
     method = str(rng.choice(METHODS))
     local: dict[str, Any] = {
         "method": method,
@@ -130,7 +131,7 @@ def _draw_config(rng: np.random.Generator, tiny: bool, device: str, most_seconds
     if rng.random() < 0.2:
         budget["memory"] = int(rng.choice([2000, 10_000, 100_000]))
     sections = {"local": local, "combine": combine, "budget": budget}
-    return parse({"problem": {"file": "-"}, **sections, "device": device, "seed": int(rng.integers(0, 1000))})
+    return settings_from(None, {**sections, "device": device, "seed": int(rng.integers(0, 1000))})
 
 
 def optimum(problem: Problem) -> float | None:

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from dmcmc.config.document import Document, Key, show
 from dmcmc.config.validate import suggestion
-from dmcmc.config.yaml_lines import Document, Key, read_data, show
+from dmcmc.config.yaml_lines import read_data
 from dmcmc.files.text import Source, open_source
 from dmcmc.inference.runtime.errors import FileError
 

@@ -13,8 +13,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from dmcmc.config.document import Document, Key, show
 from dmcmc.config.validate import suggestion
-from dmcmc.config.yaml_lines import Document, Key, read_data, show
+from dmcmc.config.yaml_lines import read_data
 from dmcmc.files.text import Source
 from dmcmc.formats.common.entries import Space, clipped, entries, number
 from dmcmc.formats.expressions.closures import Expression, Meter

@@ -5,14 +5,13 @@ import pytest
 from support import naive
 from support.problem_strategies import random_problem
 
+import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import parse
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.messages import util_step, value_step
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.run.solve import solve
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Settings
 
@@ -83,8 +82,7 @@ def test_the_tables_of_the_paper():
 
 @pytest.mark.parametrize("method", ["exact", "auto", "gibbs"])
 def test_solving_the_example_of_the_paper(method):
-    result = solve(paper_example(), parse({"problem": {"file": "-"}, "local": {"method": method}}))
-    assert result is not None
+    result = dmcmc.solve(paper_example(), method=method)
     assert result.objective == 120
     assert result.assignment == {f"x{v}": 0 for v in range(1, 7)}
     assert result.msg_count == 4

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.problem_strategies import random_problem
 
+import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import parse
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.split import METHODS, partition
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.report.graph import primal_graph
-from dmcmc.run.solve import solve
 
 EQUAL = [[0, 1], [1, 0]]
 
@@ -103,5 +102,5 @@ def test_the_optimum_does_not_depend_on_the_agents(method, seed):
     problem = random_problem(seed, variables=7, domain=3, factors=9, hard=0)
     best = max(problem.evaluate(list(v)).objective for v in product(*map(range, problem.domains.tolist())))
     for count in {1, 2, problem.n_variables}:
-        result = solve(partition(problem, count, method), parse({"problem": {"file": "-"}}))
+        result = dmcmc.solve(partition(problem, count, method))
         assert (result.status, result.objective) == ("optimal", best)

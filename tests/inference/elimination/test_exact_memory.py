@@ -3,8 +3,7 @@
 import pytest
 from support.problem_strategies import random_problem
 
-from dmcmc.config.schema import parse
-from dmcmc.run.solve import solve
+import dmcmc
 from dmcmc.samplers.methods import exact
 
 
@@ -13,9 +12,8 @@ from dmcmc.samplers.methods import exact
 @pytest.mark.parametrize("seed", range(12))
 def test_the_answer_does_not_depend_on_what_is_kept(monkeypatch, seed, looked_up, kept_bytes):
     problem = random_problem(seed, agents=3)
-    config = parse({"problem": {"file": "-"}, "local": {"method": "exact"}})
-    kept = solve(problem, config)
+    kept = dmcmc.solve(problem, method="exact")
     monkeypatch.setattr(exact, "_KEPT", kept_bytes)
     monkeypatch.setattr(exact, "_LOOKED_UP", looked_up)
-    anew = solve(problem, config)
+    anew = dmcmc.solve(problem, method="exact")
     assert (anew.objective, anew.bound, anew.status) == (kept.objective, kept.bound, kept.status)

@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.naive import INFINITY, marginal, optimum, utilities
 
+import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.config.schema import parse
 from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of, unroll
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Evaluation
 from dmcmc.inference.model.sparse import SparseFactor, count, tabulate
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
-from dmcmc.run.solve import solve
 
 SMALLEST = np.iinfo(np.int64).min
 
@@ -195,10 +194,9 @@ def test_solving_never_shows_hidden_variables(first, second, agents, method):
         for u in [np.where(forbidden(f.utilities), -INFINITY, f.utilities.astype(float))]
     ]
     problem = problem_of(*factors, agents=agents if method == "exact" else 1)
-    config = parse({"problem": {"file": "-"}, "local": {"method": method, "runs": 2, "samples": 10}, "device": "cpu"})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dmcmc.run.setup.densify", lambda p, memory: as_chain(p))
-        result = solve(problem, config)
+        result = dmcmc.solve(problem, method=method, runs=2, samples=10, device="cpu")
     best = optimum(problem)
     assert result.assignment is None or list(result.assignment) == list(problem.variables)
     assert sum(agent.variables for agent in result.agents) == problem.n_variables

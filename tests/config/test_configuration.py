@@ -1,22 +1,15 @@
 """The configuration: what is read, and one clear line for what is wrong with it."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
-from dmcmc.config.schema import (
-    Budget,
-    Config,
-    Cooling,
-    Guarantee,
-    Local,
-    bytes_of,
-    load,
-    parse,
-    problem_of,
-    read_config,
-)
+from dmcmc.config.configuration import Config, parse, read_config
+from dmcmc.config.problem_section import problem_of
+from dmcmc.config.settings import Budget, Cooling, Guarantee, Local
+from dmcmc.config.units import bytes_of
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, ResourceError, Unavailable
 
 FULL = """\
@@ -33,6 +26,10 @@ device: cpu
 seed: 7
 output: results/run.json
 """
+
+
+def load(*what: Any, **options: Any) -> Config:
+    return read_config(*what, **options)[0]
 
 
 def written(folder: Path, text: str) -> str:
@@ -267,7 +264,7 @@ def test_a_problem_file_is_relative_to_its_configuration(tmp_path: Path, monkeyp
 def test_a_generated_problem_has_its_own_seed() -> None:
     def problem(**rest: object) -> list[list[int]]:
         config = parse({"problem": {"generator": "random", "agents": 2, **rest}, "seed": len(rest)})
-        return [f.table.tolist() for f in problem_of(config).factors]
+        return [f.table.tolist() for f in problem_of(config.problem).factors]
 
     assert problem() == problem(seed=0)
     assert problem() != problem(seed=1)
@@ -285,26 +282,24 @@ def test_a_generated_problem_has_its_own_seed() -> None:
 def test_a_generators_error_names_the_line(tmp_path: Path, lines: str, expected: str) -> None:
     config, document = read_config(written(tmp_path, f"problem:\n  generator: random\n{lines}\n"))
     with pytest.raises(ConfigError) as caught:
-        problem_of(config, document)
+        problem_of(config.problem, document)
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(expected)
 
 
 def test_an_unknown_generator_is_answered_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match=r"^problem\.generator: .*'rndom'.*meeting-scheduling"):
-        problem_of(parse({"problem": {"generator": "rndom"}}))
+        problem_of({"generator": "rndom"})
 
 
 def test_a_problem_of_10_to_the_15_variables_is_refused_before_it_is_built() -> None:
     with pytest.raises(ResourceError, match=r"^problem\."):
-        problem_of(
-            parse({"problem": {"generator": "meeting-scheduling", "agents": 10**9, "variables_per_agent": 10**6}})
-        )
+        problem_of({"generator": "meeting-scheduling", "agents": 10**9, "variables_per_agent": 10**6})
 
 
 def test_a_missing_problem_file_is_named(tmp_path: Path) -> None:
     config, document = read_config(written(tmp_path, "seed: 3\nproblem: {file: no.npz}"))
     with pytest.raises(DmcmcError, match=r"run\.yaml:2: problem\.file: .*no\.npz: no such file"):
-        problem_of(config, document)
+        problem_of(config.problem, document)
 
 
 def test_a_configuration_can_be_built_in_python() -> None:

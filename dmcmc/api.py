@@ -1,0 +1,195 @@
+"""The front door for Python: load or generate a problem, plan, solve.
+
+Numba, MPI and all that compiles is imported when it is first needed, not by ``import dmcmc``.
+"""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol, Unpack
+
+from dmcmc.config.keywords import Keywords, settings_from
+from dmcmc.config.settings import Settings
+from dmcmc.files.write import check_writable
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.mpi.world import World
+from dmcmc.results.result import Result, TracePoint
+
+if TYPE_CHECKING:
+    from mpi4py.MPI import Comm
+
+
+class Stages(Protocol):
+    """What may be told how far a run is."""
+
+    def stage(self, title: str, total: int | None = None) -> None:
+        """Begin a stage of ``total`` steps (None: unknown); the one before is over."""
+
+    def advance(self, steps: int = 1) -> None:
+        """Report that ``steps`` more steps of the stage are done."""
+
+
+Progress = Callable[[str], object] | Stages
+Trace = Callable[[TracePoint], object]
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    agents: int | None = None,
+    split: str = "tree",
+    format: str | None = None,
+    evidence: str | os.PathLike[str] | None = None,
+    distribution: str | os.PathLike[str] | None = None,
+) -> Problem:
+    """Read a problem file of any known format, compressed or not.
+
+    Parameters
+    ----------
+    path
+        The file; its content, or else its name, tells the format.
+    agents
+        Give the variables to so many agents; None leaves them to the file's own, or to one.
+    split
+        How that is done: ``tree``, ``grow`` or ``blocks`` (:mod:`dmcmc.inference.dpop.split`).
+    format
+        What the file is read as: ``native``, ``wcsp``, ``cfn``, ``uai``, ``bif``, ``xcsp`` or ``pydcop``.
+    evidence
+        For belief networks: the file with observed values.
+    distribution
+        For pyDCOP problems: the file that says which agent hosts what.
+
+    Raises
+    ------
+    DmcmcError
+        One line: what is wrong with the file, and where.
+    """
+    from dmcmc.formats import registry as formats
+
+    problem = formats.load(path, format=format, evidence=evidence, distribution=distribution)
+    if agents is None:
+        return problem
+    from dmcmc.inference.dpop.split import partition
+
+    return partition(problem, agents, split)
+
+
+def generate(family: str, **parameters: Any) -> Problem:
+    """Return a problem of a family.
+
+    Parameters
+    ----------
+    family
+        ``meeting-scheduling``, ``random``, ``random-network``, ``scale-free`` or ``grid``.
+    parameters
+        Those of the family that differ from its defaults (``dmcmc generate --help`` and README); ``seed`` is 0.
+
+    Raises
+    ------
+    DmcmcError
+        For an unknown family or parameter, and for a value that is not allowed; names the known ones.
+
+    Examples
+    --------
+    >>> generate("random", agents=2, variables_per_agent=3, seed=7).n_variables
+    6
+    """
+    from dmcmc.generators import registry
+
+    try:
+        return registry.generate(family, {"seed": 0} | parameters)
+    except DmcmcError as error:
+        raise type(error)(f"generate {family}: {error}") from error
+
+
+def solve(
+    problem: Problem,
+    settings: Settings | None = None,
+    *,
+    progress: Progress | None = None,
+    trace: Trace | None = None,
+    **keywords: Unpack[Keywords],
+) -> Result:
+    """Solve a problem in this process; for the ranks of an MPI program see :func:`solve_on`.
+
+    Parameters
+    ----------
+    problem
+        What to solve.
+    settings
+        How: a configuration without its problem. None for the defaults.
+    progress
+        Called with a line of text now and then (``progress=print``); or an object with ``stage(title, total)`` and
+        ``advance(steps)``.
+    trace
+        Called with each new :class:`TracePoint` (``time``, ``objective``, ``bound``) as it is found.
+    keywords
+        Keys of a configuration by their own names, which change ``settings``: ``seed``, ``timeout``, ``gap``,
+        ``memory``, ``device``, ``method``, ``runs``, ... (:class:`~dmcmc.config.keywords.Keywords` has all).
+        ``output`` names a file that the result is written to as JSON.
+
+    Returns
+    -------
+    Result
+        Also where no assignment without violations was found: ``status`` says so.
+
+    Raises
+    ------
+    DmcmcError
+        One line: a setting that is not allowed, a table that does not fit the memory, a method that is not known.
+
+    Examples
+    --------
+    >>> result = solve(generate("random", agents=2, variables_per_agent=3, domain_size=2), seed=7)
+    >>> result.status, result.objective == result.bound
+    ('optimal', True)
+    """
+    return _solve(World(), problem, settings_from(settings, keywords), progress, trace)
+
+
+def solve_on(
+    world: "World | Comm",
+    problem: Problem,
+    settings: Settings | None = None,
+    *,
+    progress: Progress | None = None,
+    trace: Trace | None = None,
+    **keywords: Unpack[Keywords],
+) -> Result:
+    """Solve a problem on all ranks of an MPI program; called by each with the same problem and settings.
+
+    Parameters
+    ----------
+    world
+        An mpi4py communicator, such as ``MPI.COMM_WORLD``, or what :func:`dmcmc.mpi.world.connect` returns.
+    problem, settings, progress, trace, keywords
+        As for :func:`solve`. ``progress`` and ``trace`` are called on rank 0 only, and ``output`` is written there.
+
+    Returns
+    -------
+    Result
+        The same on every rank.
+
+    Raises
+    ------
+    DmcmcError
+        As for :func:`solve`, on every rank.
+    """
+    ranks = world if isinstance(world, World) else World(world)
+    return _solve(ranks, problem, settings_from(settings, keywords), progress, trace)
+
+
+def _solve(
+    world: World, problem: Problem, settings: Settings, progress: Progress | None, trace: Trace | None
+) -> Result:
+    from dmcmc.run import solve as run
+    from dmcmc.run.progress import Silent, Watched
+
+    if settings.output is not None:
+        check_writable(settings.output)
+    watched = Watched(progress, trace) if world.rank == 0 else Silent()
+    found = run.solve(problem, settings, world, watched)
+    if found is not None and settings.output is not None:
+        found.write(settings.output)
+    result: Result = world.bcast(found)
+    return result

@@ -1,0 +1,62 @@
+"""Nested sections as plain data, with the place of every key, so that an error can name the file and the line."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+Key = tuple[str, ...]
+
+
+@dataclass
+class Document:
+    """Nested dictionaries, lists and scalars, with the place of each key.
+
+    Attributes
+    ----------
+    name : str
+        The file, as errors name it; empty where there is none.
+    data : dict
+        What it holds.
+    places : dict of tuple of str to str
+        ``"run.yaml:7"`` for a key of the file.
+    given : dict of tuple of str to str
+        What has set a key in its place, as errors name it: ``"--set local.runs"``, ``"timeout"``.
+    """
+
+    name: str
+    data: dict[str, Any] = field(default_factory=dict)
+    places: dict[Key, str] = field(default_factory=dict)
+    given: dict[Key, str] = field(default_factory=dict)
+
+    def at(self, key: Key) -> str:
+        """Return how an error names a key: ``run.yaml:7: local.runs``, or ``--set local.runs``.
+
+        A key that does not stand anywhere gets the place of the section that should hold it.
+        """
+        for length in range(len(key), 0, -1):
+            if key[:length] in self.given:
+                return ".".join((self.given[key[:length]], *key[length:]))
+            if key[:length] in self.places:
+                return f"{self.places[key[:length]]}: {'.'.join(key)}"
+        return ": ".join(part for part in (self.name, ".".join(key)) if part)
+
+    def override(self, key: Key, value: Any, what: str) -> None:
+        """Set ``key`` to ``value``, creating the sections on the way; ``what`` (``--seed``) is named in errors."""
+        section = self.data
+        for part in key[:-1]:
+            if not isinstance(section.get(part), dict):
+                section[part] = {}
+            section = section[part]
+        section[key[-1]] = value
+        self.places = {k: place for k, place in self.places.items() if k[: len(key)] != key}
+        self.given = {k: place for k, place in self.given.items() if k[: len(key)] != key} | {key: what}
+
+
+def show(value: Any) -> str:
+    """Return a value as an error quotes it: on one line, short, with YAML's words for None and booleans."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits
+        text = "a very long number"
+    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,0 +1,104 @@
+"""Settings from keywords: every key of a configuration by its own name, or a section as a whole."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+import msgspec
+import numpy as np
+
+from dmcmc.config.document import Document, Key
+from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings, settings_of
+from dmcmc.config.validate import suggestion
+from dmcmc.inference.runtime.errors import ConfigError
+
+Data = Mapping[str, Any]
+
+
+class Keywords(TypedDict, total=False):
+    """What :func:`dmcmc.solve` and others take beside :class:`~dmcmc.config.settings.Settings`, and instead of it.
+
+    ``timeout`` is ``budget.time``. A section (``local``, ``combine``, ``budget``) is given as its struct, or as a
+    mapping of some of its keys; ``combine`` also as its method alone.
+    """
+
+    local: Local | Data
+    method: str
+    runs: int
+    samples: int
+    temperature: float | str | Cooling | Data
+    guarantee: Guarantee | Data | None
+    cells: int | str
+    rows: int | str
+    bound: str
+    combine: Combine | Data | str
+    z: int | str
+    partition: str
+    moment_matching: bool
+    budget: Budget | Data
+    timeout: float | None
+    time: float | None
+    memory: int | str
+    gap: float
+    device: str
+    seed: int
+    output: str | os.PathLike[str] | None
+
+
+_SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
+_KEYS: dict[str, Key] = {"device": ("device",), "seed": ("seed",), "output": ("output",), "timeout": ("budget", "time")}
+for _section, _kind in _SECTIONS.items():
+    for _name in _kind.__struct_fields__:
+        _KEYS.setdefault(_name, (_section, _name))  # of the two methods, local's
+_KEYS.pop("mode")  # has one value
+
+
+def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Settings:
+    """Return settings with what keywords change in them.
+
+    Parameters
+    ----------
+    settings
+        None for the defaults.
+    keywords
+        Those of :class:`Keywords`.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown keyword, or a value that is not allowed; names the key.
+
+    Examples
+    --------
+    >>> settings_from(None, {"runs": 3, "timeout": 20, "combine": {"z": 4}}).budget.time
+    20.0
+    """
+    document = Document("", {} if settings is None else _plain(settings))
+    if settings is not None and settings.local.guarantee is not None and "samples" not in keywords:
+        del document.data["local"]["samples"]  # what the guarantee has made of them
+    if "time" in keywords and "timeout" in keywords:
+        raise ConfigError("timeout: is given twice (time and timeout)")
+    for name, value in keywords.items():
+        if name in _SECTIONS:
+            section = {"method": value} if name == "combine" and isinstance(value, str) else _plain(value)
+            if not isinstance(section, Mapping):
+                raise ConfigError(f"{name}: expected a mapping of its keys, got {value!r}")
+            for key, part in section.items():
+                document.override((name, str(key)), part, f"{name}.{key}")
+    for name, value in keywords.items():
+        if name in _KEYS:
+            document.override(_KEYS[name], _plain(value), name)
+        elif name not in _SECTIONS:
+            raise ConfigError(f"unknown keyword '{name}'; {suggestion(name, (*_KEYS, *_SECTIONS), 'keywords')}")
+    return settings_of(document)
+
+
+def _plain(value: Any) -> Any:
+    """Return structs as mappings, NumPy's numbers as Python's, paths as text."""
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, np.generic):
+        return value.item()
+    return os.fspath(value) if isinstance(value, os.PathLike) else value

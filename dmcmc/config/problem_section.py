@@ -1,0 +1,93 @@
+"""A configuration's ``problem`` section: what it may say, and the problem that it describes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from dmcmc.config.document import Document, Key, show
+from dmcmc.config.file_options import FILE_OPTIONS
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+
+
+def check_section(problem: Mapping[str, Any], document: Document) -> None:
+    """Raise what is wrong with the section, as far as that shows without reading the file."""
+    given = [name for name in ("file", "generator") if name in problem]
+    if len(given) != 1:
+        found = "both" if given else "neither"
+        raise ConfigError(f"{document.at(('problem',))}: expected either 'file' or 'generator', got {found}")
+    place = document.at(("problem", given[0]))
+    if not isinstance(problem[given[0]], str) or not problem[given[0]]:
+        what = "a file path" if given == ["file"] else "the name of a generator"
+        raise ConfigError(f"{place}: expected {what}, got {show(problem[given[0]])}")
+    if given == ["file"]:
+        for name in problem.keys() - {"file", *FILE_OPTIONS}:
+            known = ", ".join(FILE_OPTIONS)
+            raise ConfigError(f"{document.at(('problem', name))}: unknown key; beside a problem file: {known}")
+        agents = problem.get("agents", 1)
+        if isinstance(agents, bool) or not isinstance(agents, int):
+            raise ConfigError(f"{document.at(('problem', 'agents'))}: expected a whole number, got {show(agents)}")
+        if "partition" in problem and "agents" not in problem:
+            raise ConfigError(f"{document.at(('problem', 'partition'))}: problem.agents says how many; it is missing")
+    for name, value in problem.items():
+        if not isinstance(value, str | int | float):
+            raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")
+
+
+def problem_of(section: Mapping[str, Any], document: Document | None = None) -> Problem:
+    """Generate or load the problem that a section describes. Its seed is its own, 0 by default.
+
+    Parameters
+    ----------
+    section
+        As a :class:`~dmcmc.config.configuration.Config` has it.
+    document
+        Where it stands, so that errors name the line.
+
+    Raises
+    ------
+    DmcmcError
+        What the generator or the file reader finds wrong, after the place in the configuration.
+    """
+    at = (document or Document("")).at
+    if "file" in section:
+        from dmcmc.formats import registry as formats
+
+        try:
+            names = ("format", "evidence", "distribution")
+            options = {name: str(section[name]) for name in names if name in section}
+            problem = formats.load(section["file"], **options)
+        except DmcmcError as error:
+            raise type(error)(f"{at(('problem', 'file'))}: {error}") from error
+        return divided(problem, section, at)
+    from dmcmc.generators import registry
+
+    params = {"seed": 0} | dict(section)
+    family = params.pop("generator")
+    try:
+        return registry.generate(family, params)
+    except DmcmcError as error:
+        raise type(error)(_generator_error(str(error), params, at)) from error
+
+
+def divided(problem: Problem, section: Mapping[str, Any], at: Callable[[Key], str]) -> Problem:
+    """Return the problem with its variables given to ``problem.agents`` agents, if that is asked for."""
+    if "agents" not in section:
+        return problem
+    from dmcmc.inference.dpop.split import partition
+
+    try:
+        return partition(problem, section["agents"], section.get("partition", "tree"))
+    except ConfigError as error:
+        name, _, message = str(error).partition(":")
+        raise ConfigError(f"{at(('problem', name))}:{message}") from None
+
+
+def _generator_error(message: str, params: Mapping[str, Any], at: Any) -> str:
+    """Return a generator's error, which starts with the parameter's name, with the parameter's place in front."""
+    name, colon, rest = message.partition(":")
+    if colon and name.isidentifier():
+        return f"{at(('problem', name))}:{rest}"
+    name = message.split(maxsplit=1)[0] if message else ""
+    if name in params:
+        return f"{at(('problem', name))}:{message[len(name) :]}"
+    return f"{at(('problem', 'generator'))}: {message}"

@@ -1,0 +1,185 @@
+"""How a problem is solved: how each agent samples, how the tables are combined, what it may cost, and where it runs."""
+
+import math
+from fractions import Fraction
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from dmcmc.config.document import Document
+from dmcmc.config.units import MOST, Bytes, Cells, Count, Positive, Seed, Share
+from dmcmc.config.validate import struct_of
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of the configuration: immutable, and strict about its keys."""
+
+
+class Cooling(Section, frozen=True):
+    """A temperature that falls (or rises) from ``start`` in the first step to ``end`` in the last."""
+
+    start: Positive
+    end: Positive
+    schedule: Annotated[Literal["geometric", "linear"], Meta(description="geometric or linear")] = "geometric"
+
+
+class Guarantee(Section, frozen=True):
+    """Property 1: N = ⌈1/(alpha·epsilon)⌉ samples find one of the best ``alpha`` with probability ``1 - epsilon``."""
+
+    alpha: Share
+    epsilon: Share
+
+    @property
+    def samples(self) -> int:
+        """N, from the decimal numbers as they were written (0.1·0.1 is 0.01)."""
+        return math.ceil(1 / (Fraction(repr(self.alpha)) * Fraction(repr(self.epsilon))))
+
+
+class Local(Section, frozen=True):
+    """How an agent's subproblem becomes a table.
+
+    Attributes
+    ----------
+    method : str
+        ``auto``, ``exact`` or a sampler (``dmcmc samplers`` lists them).
+    runs, samples : int
+        Chains a row, and samples a chain. With a ``guarantee``, ``samples`` is ⌈N / runs⌉, so that all chains of a row
+        together draw at least N.
+    temperature
+        ``"auto"``, a constant, or a :class:`Cooling`.
+    guarantee : Guarantee or None
+        In place of ``samples``.
+    cells : int or "auto"
+        ``auto`` solves exactly where an agent's elimination takes at most so many table cells. Where this is
+        ``auto``: as many as ``budget.time`` allows; without one, 4·10^9, or 4·10^12 with a GPU.
+    rows : int or "auto"
+        A sampled agent with more interface assignments than this has a table of so many of them, the most promising
+        ones; its bound covers all. ``auto`` lists 4096 where there are more than 2^17.
+    bound : str
+        How the table is bounded from above where it is not exact: ``auto``, ``none`` or the name of a bound provider.
+    """
+
+    method: Annotated[str, Meta(min_length=1, description="auto, exact or the name of a sampler")] = "auto"
+    runs: Count = 10
+    samples: Count = 100
+    temperature: Annotated[
+        Literal["auto"] | Positive | Cooling,
+        Meta(description="auto, a number > 0 or {start: ..., end: ..., schedule: geometric or linear}"),
+    ] = "auto"
+    guarantee: Annotated[Guarantee | None, Meta(description="{alpha: ..., epsilon: ...}")] = None
+    cells: Annotated[Literal["auto"] | Cells, Meta(description="auto or a whole number >= 0 (and < 2^63)")] = "auto"
+    rows: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
+    bound: Annotated[str, Meta(min_length=1, description="auto, none or the name of a bound provider")] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.guarantee is not None:
+            msgspec.structs.force_setattr(self, "samples", -(-self.guarantee.samples // self.runs))
+
+
+class Combine(Section, frozen=True):
+    """How the agents' tables are combined, by DPOP's messages.
+
+    Attributes
+    ----------
+    method : str
+        ``exact``; ``mini-bucket`` (ADPOP): tables of at most ``z`` + 1 variables are joined, which bounds the optimum;
+        ``auto``: exact where an agent's tables fit ``budget.memory``, else mini-buckets.
+    z
+        The most variables a mini-bucket's message has; ``"auto"``: for each agent what fits ``budget.memory``.
+    partition : str
+        How a bucket is split: ``scope`` (by size) or ``content`` (by what a split costs).
+    moment_matching : bool
+        Even mini-buckets out before they are eliminated: a better bound for about twice the time.
+    """
+
+    method: Annotated[Literal["auto", "exact", "mini-bucket"], Meta(description="auto, exact or mini-bucket")] = "auto"
+    mode: Annotated[Literal["dpop"], Meta(description="dpop")] = "dpop"
+    z: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
+    partition: Annotated[Literal["scope", "content"], Meta(description="scope or content")] = "content"
+    moment_matching: Annotated[bool, Meta(description="true or false")] = True
+
+
+class Budget(Section, frozen=True):
+    """What a run may take.
+
+    Attributes
+    ----------
+    time : float or None
+        Wall seconds of the solve; what is left after a first answer goes where the gap is. None: one answer, by the
+        amount of work that the other settings say.
+    memory : int
+        Bytes that the tables of one agent's elimination may have; in the combination of more than four agents, which
+        keeps the tables of all of them, each has its share of it.
+    gap : float
+        The run ends when |bound − objective| / max(1, |objective|) is no larger; 0: when the answer is proven optimal.
+        Constants of the problem are part of the objective: large ones make the gap look small.
+    """
+
+    time: Annotated[Positive | None, Meta(description="seconds > 0")] = None
+    memory: Bytes = 8 << 30
+    gap: Annotated[float, Meta(ge=0, le=1e30, description="a number >= 0")] = 0.0
+
+
+class Settings(Section, frozen=True):
+    """How to solve: a configuration without its ``problem`` section."""
+
+    local: Local = Local()
+    combine: Combine = Combine()
+    budget: Budget = Budget()
+    device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"
+    seed: Seed = 0
+    output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
+
+
+def settings_of(document: Document) -> Settings:
+    """Build settings and check what one key alone does not show.
+
+    Raises
+    ------
+    ConfigError
+        One line with the place of the key.
+    Unavailable
+        For what later versions bring.
+    """
+    settings = struct_of(Settings, document.data, document.at)
+    check_settings(settings, document)
+    return settings
+
+
+def check_settings(settings: Settings, document: Document) -> None:
+    """Raise what is wrong with keys of which each alone is right."""
+    _check_local(settings.local, document)
+    _check_combine(settings.combine, document)
+
+
+def _check_combine(combine: Combine, document: Document) -> None:
+    for name in ("z", "partition", "moment_matching") if combine.method == "exact" else ():
+        if getattr(combine, name) != getattr(Combine(), name):
+            raise ConfigError(f"{document.at(('combine', name))}: combine.method: exact splits nothing; leave it out")
+
+
+def _check_local(local: Local, document: Document) -> None:
+    section = document.data.get("local") or {}
+    if local.guarantee is not None:
+        if section.get("samples", local.samples) != local.samples:
+            place = document.at(("local", "samples"))
+            raise ConfigError(f"{place}: local.guarantee sets the number of samples; give one of the two")
+        if local.samples > MOST:
+            place = document.at(("local", "guarantee"))
+            raise ConfigError(f"{place}: needs {local.guarantee.samples:.3e} samples a row; raise alpha or epsilon")
+    if local.bound not in ("auto", "none"):
+        from dmcmc.inference.bounds import registry as bounds
+
+        try:
+            bounds.get(local.bound)
+        except DmcmcError as error:
+            raise type(error)(f"{document.at(('local', 'bound'))}: {error}") from error
+    if local.method != "auto":
+        from dmcmc.samplers import registry
+
+        try:
+            registry.get(local.method)
+        except DmcmcError as error:
+            raise type(error)(f"{document.at(('local', 'method'))}: {error}") from error

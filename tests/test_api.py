@@ -1,0 +1,129 @@
+"""The front door: what a program sees that imports dmcmc."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import dmcmc
+from dmcmc.mpi.world import World
+
+LOOK = """
+import os, sys, json
+before = dict(os.environ), os.getcwd()
+import dmcmc
+print(json.dumps([dict(os.environ) == before[0], "numba" in sys.modules, "mpi4py" in sys.modules]))
+"""
+
+
+def small(seed=0, **parameters):
+    return dmcmc.generate("random", agents=3, variables_per_agent=4, domain_size=3, seed=seed, **parameters)
+
+
+def test_importing_changes_nothing_in_the_process():
+    found = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=True)
+    assert json.loads(found.stdout) == [True, False, False]
+
+
+def test_everything_public_is_there():
+    assert all(getattr(dmcmc, name) is not None for name in dmcmc.__all__)
+
+
+def test_a_problem_is_solved_in_a_line():
+    result = dmcmc.solve(small(), seed=7)
+    assert isinstance(result, dmcmc.Result)
+    assert (result.status, result.objective) == ("optimal", result.bound)
+    assert small().evaluate(result.assignment) == (result.objective, 0)
+
+
+def test_a_rank_of_a_launcher_solves_alone(monkeypatch):
+    monkeypatch.setenv("PMI_SIZE", "4")
+    monkeypatch.setenv("PMI_RANK", "2")
+    assert dmcmc.solve(small()).status == "optimal"
+
+
+def test_solve_on_gives_the_result_on_the_ranks_of_a_world():
+    assert dmcmc.solve_on(World(), small(), seed=7).assignment == dmcmc.solve(small(), seed=7).assignment
+
+
+def test_keywords_settings_and_sections_say_the_same():
+    config = {"method": "gibbs", "runs": 3, "samples": 7}
+    flat = dmcmc.solve(small(), seed=5, device="cpu", **config)
+    section = dmcmc.solve(small(), local=config, seed=5, device="cpu")
+    settings = dmcmc.Settings(local=dmcmc.Local(**config), seed=5, device="cpu")
+    for result in (flat, section, dmcmc.solve(small(), settings)):
+        assert result.provenance["config"] == flat.provenance["config"]
+        assert (result.objective, result.bound) == (flat.objective, flat.bound)
+    assert dmcmc.solve(small(), settings, runs=4).provenance["config"]["local"]["runs"] == 4
+
+
+def test_files_are_read_and_their_variables_given_to_agents(tmp_path):
+    path = tmp_path / "p.wcsp"
+    path.write_text("p 3 2 2 9\n2 2 2\n2 0 1 0 1\n1 1 3\n2 1 2 0 1\n0 1 2\n")
+    assert dmcmc.load(path).agents == ("all",)
+    assert dmcmc.load(str(path), agents=3, split="blocks", format="wcsp").owner.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"timout": 3}, "unknown keyword 'timout'; did you mean 'timeout'? (keywords: "),
+        ({"timeout": -3}, "timeout: expected seconds > 0, got -3"),
+        ({"time": 1, "timeout": 1}, "timeout: is given twice"),
+        ({"runs": 0}, "runs: expected a whole number >= 1"),
+        ({"local": {"runz": 3}}, "local.runz: unknown key; did you mean 'runs'?"),
+        ({"local": 3}, "local: expected a mapping of its keys, got 3"),
+        ({"settings": dmcmc.Settings(seed=-1)}, "seed: expected a whole number >= 0 (and < 2^63), got -1"),
+        ({"method": "gibs"}, "method: "),
+        ({"z": 3, "combine": "exact"}, "z: combine.method: exact splits nothing"),
+        ({"output": "/dev/full/x.json"}, "/dev/full/x.json: cannot be written"),
+    ],
+)
+def test_what_is_wrong_with_a_keyword_is_said_in_a_line(keywords, message):
+    with pytest.raises(dmcmc.DmcmcError) as caught:
+        dmcmc.solve(small(), **keywords)
+    assert str(caught.value).startswith(message) and "\n" not in str(caught.value)
+
+
+def test_a_guarantee_counts_anew_when_the_runs_change():
+    settings = dmcmc.Settings(local=dmcmc.Local(method="gibbs", guarantee=dmcmc.Guarantee(0.1, 0.1)))
+    found = dmcmc.solve(small(), settings, runs=50).provenance["config"]["local"]
+    assert (settings.local.samples, found["samples"]) == (10, 2)
+
+
+def test_a_generators_error_names_the_family():
+    with pytest.raises(dmcmc.DmcmcError, match=r"^generate random: agentz: unknown parameter .*did you mean 'agents'"):
+        dmcmc.generate("random", agentz=3)
+    with pytest.raises(dmcmc.DmcmcError, match=r"^generate rndom: unknown generator .*did you mean 'random'"):
+        dmcmc.generate("rndom")
+
+
+def test_progress_is_lines_of_text_or_stages():
+    lines, stages = [], []
+
+    class Stages:
+        def stage(self, title, total=None):
+            stages.append(title)
+
+        def advance(self, steps=1):
+            stages.append(steps)
+
+    dmcmc.solve(small(), progress=lines.append)
+    dmcmc.solve(small(), progress=Stages())
+    assert any(line.endswith("local tables: 3") for line in lines)
+    assert "combining" in stages and sum(s for s in stages if isinstance(s, int)) == 3
+
+
+def test_every_point_of_the_trace_is_told_as_it_is_found():
+    points = []
+    result = dmcmc.solve(small(), method="gibbs", timeout=3, trace=points.append)
+    assert points == list(result.trace) != []
+    assert points[-1] == dmcmc.TracePoint(points[-1].time, result.objective, result.bound)
+
+
+def test_a_result_is_written_where_output_says(tmp_path):
+    result = dmcmc.solve(small(), output=tmp_path / "new" / "run.json")
+    assert json.loads((tmp_path / "new" / "run.json").read_text()) == json.loads(result.to_json())
+    assert os.listdir(tmp_path / "new") == ["run.json"]
