@@ -15,16 +15,16 @@ import platform
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dmcmc.formats import native
-from dmcmc.inference.bounds.dual import state as dual
-from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, takes
+from dmcmc.inference.bounds.dual import provider as dual
+from dmcmc.inference.bounds.dual.cuda.device import places, takes
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem, divide
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import describe_gpu, gpu_problem, shared_device
 from dmcmc.inference.runtime.threads import cores
 
@@ -61,15 +61,15 @@ class OnGpu:
 
     def __init__(self, locals_: tuple[LocalProblem, ...]) -> None:
         self.states = [dual.TRIANGLES.start(local) for local in locals_]
-        self.batch = DeviceDuals(self.states)
+        self.batch = places(self.states)[0].group
         self.rows = [np.arange(state.bounds.size) for state in self.states]
 
     def shift(self, sweeps: int) -> None:
         """Make so many sweeps with the interface free."""
         done = [state.done for state in self.states]
         made = self.batch.shift(range(len(done)), done, [x + sweeps for x in done])
-        for place, (state, last) in enumerate(zip(self.states, made, strict=True)):
-            state.moved(last, True, partial(self.batch.shares, place))
+        for state, last in zip(self.states, made, strict=True):
+            state.moved(last, True)
 
     def run(self, sweeps: int) -> None:
         """Make so many of every row."""
@@ -88,14 +88,14 @@ def measure(name: str, folder: Path, out: Callable[[str], None]) -> None:
     gpu.shift(START - 1)
     gpu.run(FEW)
     threads = cores()
-    cpu = [dual.TRIANGLES.start(local) for local in locals_]
+    cpu = [dual.TRIANGLES.start(local, Backend(threads=threads)) for local in locals_]
     start = time.perf_counter()
     for state in cpu:
         state._shift(START - 1)
     cpu_free = (time.perf_counter() - start) / (START - 1)
     start = time.perf_counter()
     for state, rows in zip(cpu, gpu.rows, strict=True):
-        state._run(rows, FEW, None, threads)
+        state._run(rows, FEW, None)
     cpu_rows = (time.perf_counter() - start) / (FEW + 0.5)
     differ = sum(int((a.bounds != b.bounds).sum()) for a, b in zip(cpu, gpu.states, strict=True))
     differ += sum(int((x != y).sum()) for a, b in zip(cpu, gpu.states, strict=True)

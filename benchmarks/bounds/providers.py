@@ -18,10 +18,11 @@ from pathlib import Path
 from dmcmc import Problem
 from dmcmc.formats import native
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.contract.protocol import BoundState
+from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
 from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
 from dmcmc.inference.runtime.threads import run_parallel
 
@@ -73,8 +74,10 @@ class Combined:
             limits = row_thresholds(
                 [*others, *self.crossing], local.interface, self.problem.domains, self.arithmetic, best + 1
             )
-            pruned = state.prune(limits, seconds=seconds / len(self.states), threads=threads)  # type: ignore[attr-defined]
-            left += settle(local, state, pruned, self.arithmetic, cells, threads)  # type: ignore[arg-type]
+            state.backend = Backend(threads=threads)
+            pruned = BoundRequest(state, None, limits).carry_out(seconds / len(self.states))
+            assert pruned is not None, "this provider removes no values"
+            left += settle(local, pruned, self.arithmetic, cells, threads)
             tables[agent] = list(state.tables(self.arithmetic))
         return left
 

@@ -4,14 +4,13 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry as bounds_registry
-from dmcmc.inference.bounds.contract.protocol import BoundState, Pruned, PruningState
-from dmcmc.inference.bounds.dual.cuda.together import Wish
+from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, Pruned, PruningState
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.dpop.compression import Compression, Rows
 from dmcmc.inference.dpop.division import LocalProblem
@@ -127,24 +126,20 @@ class AgentWork:
         if self.table.upper is not None or name == "none":
             return False
         start = time.perf_counter()
-        self.bound = bounds_registry.get(name).start(self.local)
-        if hasattr(self.bound, "stop"):
-            self.bound.stop = self.task.backend.stop
-        if hasattr(self.bound, "backend"):
-            self.bound.backend = self.task.backend
+        self.bound = bounds_registry.get(name).start(self.local, self.task.backend)
         self.take_bound(time.perf_counter() - start)
         return True
 
     def first_bound(self, seconds: float | None) -> None:
         """Tighten the bound for the first time, within a time or by a fixed amount of work."""
         assert self.bound is not None
-        start, threads = time.perf_counter(), self.task.backend.threads
+        start = time.perf_counter()
         if seconds is None:
-            self.bound.improve(sweeps=FIRST_SWEEPS, threads=threads)
+            self.bound.improve(sweeps=FIRST_SWEEPS)
             self.take_bound()
         else:
             for part in _FIRST_PARTS:  # a little is often enough
-                self.bound.improve(seconds=part * seconds, threads=threads)
+                self.bound.improve(seconds=part * seconds)
                 self.take_bound()
                 if self._close_enough():
                     break
@@ -173,13 +168,8 @@ class AgentWork:
         sampled = 1.0 if _exhausted(self.bound) else 0.0 if _exhausted(self.chains) else sampled
         self.sample(rest, seconds * sampled)
         if self.bound is not None and seconds > 0 and sampled < 1:
-            wish, left, pruned = self.wish(limits), seconds * (1 - sampled), None
-            if wish.thresholds is None:
-                self.bound.improve(seconds=left, rows=wish.rows, threads=self.task.backend.threads)
-            else:
-                state = cast(PruningState, self.bound)
-                threads = self.task.backend.threads
-                pruned = state.prune(wish.thresholds, wish.rows, seconds=(1 - SETTLED) * left, threads=threads)
+            request, left = self.request(limits), seconds * (1 - sampled)
+            pruned = request.carry_out(left if request.thresholds is None else (1 - SETTLED) * left)
             self.settle(limits, pruned, SETTLED * left)
 
     def look(self, rest: NDArray[Any] | None, threshold: Number | None) -> NDArray[np.object_] | None:
@@ -196,23 +186,23 @@ class AgentWork:
             self.chains.improve(self._promising(rest), seconds, self.task.backend.threads)
             self.table = replace(self.chains.table(), upper=self.table.upper)
 
-    def wish(self, limits: NDArray[np.object_] | None) -> Wish:
+    def request(self, limits: NDArray[np.object_] | None) -> BoundRequest:
         """Return what is wanted of the bound: for the rows that are left, beyond their limits."""
         assert self.bound is not None
         rows = None if self.dead is None else np.flatnonzero(~self.dead)
-        if limits is None or not hasattr(self.bound, "prune"):
-            return Wish(self.bound, rows)
+        if limits is None or not isinstance(self.bound, PruningState):
+            return BoundRequest(self.bound, rows)
         # Whole utilities beat a limit from the next whole number on; a limit may be none where others are floats.
-        whole = cast(PruningState, self.bound).whole
+        whole = self.bound.whole
         need = np.array([_beyond(limit) if whole else limit for limit in limits.tolist()], dtype=object)
-        return Wish(self.bound, rows, need)
+        return BoundRequest(self.bound, rows, need)
 
     def settle(self, limits: NDArray[np.object_] | None, pruned: Pruned | None, seconds: float) -> None:
         """Eliminate what a tighter bound has left of the rows, for about some seconds; take the bound in."""
         backend = self.task.backend
         if pruned is not None:
-            state, cells = cast(PruningState, self.bound), int(seconds * backend.threads * _CELLS)
-            settle(self.local, state, pruned, self.task.arithmetic, cells, backend.threads, backend.stop)
+            cells = int(seconds * backend.threads * _CELLS)
+            settle(self.local, pruned, self.task.arithmetic, cells, backend.threads, backend.stop)
         self.take_bound()
         if limits is not None:
             self._bury(limits)
@@ -279,7 +269,7 @@ class AgentWork:
 
 def _exhausted(part: Resumable | BoundState | None) -> bool:
     """Return whether no time would make a sampling or a bound better."""
-    return part is None or bool(getattr(part, "exhausted", False))
+    return part is None or part.exhausted
 
 
 def _beyond(limit: Number) -> Number:

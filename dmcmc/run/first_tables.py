@@ -3,12 +3,10 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import cast
 
 import numpy as np
 
-from dmcmc.inference.bounds.contract.protocol import BoundState
-from dmcmc.inference.bounds.dual.cuda.together import Wish, improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.stop import NO_STOP
@@ -145,9 +143,9 @@ def _first_on_gpu(task: Task, works: Sequence[AgentWork]) -> bool:
     if not task.backend.bounds_on_gpu(seconds):
         return False
     start = time.perf_counter()
-    wishes = [Wish(cast(BoundState, work.bound)) for work in works]
+    requests = [work.request(None) for work in works]
     most = sum(_first_seconds(task, work, len(works)) for work in works) if timed else None
-    if improve_on_gpu(wishes, task.backend, most, None if timed else FIRST_SWEEPS) is None:
+    if improve_on_gpu(requests, task.backend, most, None if timed else FIRST_SWEEPS) is None:
         return False
     each = (time.perf_counter() - start) / len(works)
     for work in works:

@@ -101,7 +101,7 @@ class _Slice:
             return False
         begin, total = time.perf_counter(), sum(self.share.values())
         limits = {a: work.look(self.rests[a], self.thresholds[a]) for a, work in works.items()}
-        improved = improve_on_gpu([works[a].wish(limits[a]) for a in bounded], backend, (1 - SETTLED) * seconds)
+        improved = improve_on_gpu([works[a].request(limits[a]) for a in bounded], backend, (1 - SETTLED) * seconds)
         if improved is None:
             return False
         pruned = dict(zip(bounded, improved, strict=True))

@@ -18,7 +18,6 @@ from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
 
 _SHIFTS = 6  # times as many sweeps of dual ascent as a row's sweep brings
 _CELL = 1.2e-9  # seconds
@@ -37,16 +36,12 @@ class MiniBucketState:
     exhausted : bool
         Whether nothing more is to be gained, or a larger z would take too much.
     backend : Backend
-        What it may use besides the threads of :meth:`improve`: its device, that is. The CPU unless it is set.
-    stop : Stop
-        When to leave things as they are.
+        What its work may take.
     """
 
-    backend: Backend = CPU
-
-    def __init__(self, local: LocalProblem) -> None:
+    def __init__(self, local: LocalProblem, backend: Backend = CPU) -> None:
         self.local = local
-        self.stop: Stop = NO_STOP
+        self.backend = backend
         self._dual = DualState(local, triangles=False)
         self._dual.improve(sweeps=0, rows=())
         self._tables: list[Table] | None = None
@@ -54,14 +49,12 @@ class MiniBucketState:
         self.z = 0
         self.exhausted = not local.hidden
 
-    def improve(
-        self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
-    ) -> None:
+    def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound, of all rows together; ``sweeps`` counts steps of z."""
         end = time.perf_counter() + (seconds or 0.0)
         steps = 0
-        self._dual.stop = self.stop
-        while not self.exhausted and not self.stop.over:
+        self._dual.backend = replace(self._dual.backend, stop=self.backend.stop)
+        while not self.exhausted and not self.backend.stop.over:
             tables = self._shifted()
             scopes = [t.scope for t in tables]
             order = self.local.order.variables
@@ -70,13 +63,13 @@ class MiniBucketState:
             left = end - time.perf_counter()
             if seconds is None and steps >= (1 if sweeps is None else sweeps):
                 return
-            if seconds is not None and steps and plan.cells * _CELL > left * threads:
+            if seconds is not None and steps and plan.cells * _CELL > left * self.backend.threads:
                 return
             if plan.cells > _CELLS or plan.entries * 8 > _BYTES:
                 self.exhausted = True
                 return
             try:
-                self._step(tables, threads)
+                self._step(tables)
             except OutOfTime:
                 return
             self.exhausted |= self.z >= self.local.plan.width
@@ -106,13 +99,12 @@ class MiniBucketState:
             self._tables = [Table(scope, np.where(t < THRESHOLD, _LOWEST, t.astype(np.int64))) for scope, t in found]
         return self._tables
 
-    def _step(self, tables: list[Table], threads: int) -> None:
+    def _step(self, tables: list[Table]) -> None:
         total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
         numbers = Arithmetic(np.dtype(np.int64), _LOWEST, total)
         local, relaxation = self.local, Relaxation("mini-bucket", self.z)
         order, keep = local.order.variables, local.interface
-        backend = replace(self.backend, threads=threads, stop=self.stop)
-        done = eliminate_within(tables, local.domains, order, keep, numbers, relaxation, None, backend)
+        done = eliminate_within(tables, local.domains, order, keep, numbers, relaxation, None, self.backend)
         left = done.elimination.remaining()
         if self._dual.enumerated:
             rows = np.zeros(local.interface_shape, dtype=np.int64)
@@ -139,9 +131,9 @@ class MiniBucketProvider:
     name = "mini-bucket"
     summary = "mini-buckets after dual ascent: any number of interface variables"
 
-    def start(self, local: LocalProblem) -> MiniBucketState:
+    def start(self, local: LocalProblem, backend: Backend = CPU) -> MiniBucketState:
         """Return an agent's bound by dual ascent alone."""
-        return MiniBucketState(local)
+        return MiniBucketState(local, backend)
 
 
 PROVIDER = MiniBucketProvider()

@@ -1,17 +1,14 @@
 """Providers of bounds by name: ours, and those that other distributions register under ``dmcmc.bounds``."""
 
-from typing import cast
-
 from dmcmc.inference.bounds import mini_bucket
 from dmcmc.inference.bounds.contract.protocol import BoundProvider
-from dmcmc.inference.bounds.dual import state as dual
+from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.runtime.plugins import Plugins
 
 
 def _accept(loaded: object) -> BoundProvider | None:
     """Take anything with a BoundProvider's name, summary and start."""
-    whole = all(hasattr(loaded, part) for part in ("name", "summary", "start"))
-    return cast(BoundProvider, loaded) if whole else None
+    return loaded if isinstance(loaded, BoundProvider) else None
 
 
 _PLUGINS: Plugins[BoundProvider] = Plugins(

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.contract.protocol import Pruned, PruningState
+from dmcmc.inference.bounds.contract.protocol import Pruned
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
@@ -21,14 +21,13 @@ _SEARCH = 300_000  # words of search for a row's order
 
 def settle(
     local: LocalProblem,
-    state: PruningState,
     pruned: Pruned,
     arithmetic: Arithmetic,
     cells: int,
     threads: int = 1,
     stop: Stop = NO_STOP,
 ) -> int:
-    """Eliminate the live values of every row, rows with the fewest cells first, and tell ``state`` the result.
+    """Eliminate the live values of every row, rows with the fewest cells first, and tell their state the result.
 
     A row becomes exact, or is known to stay below its threshold.
 
@@ -80,8 +79,8 @@ def settle(
             continue
         limit = pruned.thresholds[k]
         rows.append(int(pruned.rows[k]))
-        bounds.append(max(value, limit - 1 if state.whole else limit))
-    state.lower(rows, bounds)
+        bounds.append(max(value, limit - 1 if pruned.state.whole else limit))
+    pruned.state.lower(rows, bounds)
     return int(pruned.rows.size - len(rows))
 
 

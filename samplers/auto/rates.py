@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.state import TRIANGLES, DualState
+from dmcmc.inference.bounds.dual.provider import TRIANGLES
+from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic

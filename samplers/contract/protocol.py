@@ -85,7 +85,12 @@ class SampledTable:
 
 
 class Resumable(Protocol):
-    """An agent's sampling that can go on; with an attribute ``exhausted`` it can say that no time would help."""
+    """An agent's sampling that can go on."""
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no time at all would make a row better."""
+        ...
 
     def table(self) -> SampledTable:
         """Return the table as it is now."""

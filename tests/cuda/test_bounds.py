@@ -1,15 +1,14 @@
 """Dual ascent on the GPU lowers every bound to what the CPU lowers it to; runs under Numba's simulator."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.dual import state as dual
-from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, takes
-from dmcmc.inference.bounds.dual.cuda.together import Wish, improve_on_gpu
+from dmcmc.inference.bounds.contract.protocol import BoundRequest
+from dmcmc.inference.bounds.dual import provider as dual
+from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, places, takes
+from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
 from dmcmc.inference.bounds.dual.cuda.words import triangle_levels
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.dpop.division import LocalProblem
@@ -62,16 +61,16 @@ def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
     problems = [agent(seed, **options), agent(100 + seed, **options)]
     here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
     assert all(takes(state) for state in there)
-    batch = DeviceDuals(there)
+    batch = places(there)[0].group
     for state in here:
         state.improve(sweeps=0, rows=())
         state._shift(shifts)
     ones = [state.done for state in there]
     for k, last in enumerate(batch.shift([0, 1], ones, [one + shifts for one in ones])):
-        there[k].moved(last, True, partial(batch.shares, k))
+        there[k].moved(last, True)
     rows = [np.arange(state.bounds.size)[::2] for state in there]
     for state, chosen in zip(here, rows, strict=True):
-        state._run(chosen, 1, None, 1)
+        state._run(chosen, 1, None)
     lower(there, rows, batch.run([0, 1], rows, 1, [None, None]))
     for state, other in zip(here, there, strict=True):
         assert state.done == other.done
@@ -79,7 +78,7 @@ def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
         for mine, theirs in zip(state.shares, other.shares, strict=True):
             assert (mine == theirs).all()
     limits = [np.full(own.size, np.median(s.bounds[own]).astype(np.int64)) for s, own in zip(here, rows, strict=True)]
-    expected = [state._run(chosen, 5, limit, 1) for state, chosen, limit in zip(here, rows, limits, strict=True)]
+    expected = [state._run(chosen, 5, limit) for state, chosen, limit in zip(here, rows, limits, strict=True)]
     found = batch.run([0, 1], rows, 5, limits)
     lower(there, rows, found)
     for k, (state, other) in enumerate(zip(here, there, strict=True)):
@@ -93,11 +92,11 @@ def test_agents_of_all_widths_are_improved_at_once():
     problems = [agent(20), agent(21, largest=10, scopes=SCOPES[:6])]
     here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
     backend = Backend("cuda")
-    assert improve_on_gpu([Wish(state) for state in there], backend, sweeps=1) == [None] * 2
+    assert improve_on_gpu([BoundRequest(state) for state in there], backend, sweeps=1) == [None] * 2
     for state in here:
         state.improve(sweeps=1)
     thresholds = [np.full(s.bounds.size, s.layout.scale.decode(int(np.median(s.bounds)))) for s in here]
-    left = improve_on_gpu([Wish(s, None, t) for s, t in zip(there, thresholds, strict=True)], backend, sweeps=2)
+    left = improve_on_gpu([BoundRequest(s, None, t) for s, t in zip(there, thresholds, strict=True)], backend, sweeps=2)
     for state, other, limits, found in zip(here, there, thresholds, left, strict=True):
         expected = state.prune(limits, sweeps=2)
         assert (state.bounds == other.bounds).all()

@@ -1,48 +1,41 @@
-"""What a provider of bounds is: it makes a state of a local problem, which gets tighter whenever it is asked to."""
+"""What a provider of bounds is: it makes a state of a local problem, which gets tighter whenever it is asked to.
+
+A state is a :class:`BoundState`; one that can also tell which values matter is a :class:`PruningState`, and is asked
+for that as well.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 
 Rows = Sequence[int] | NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class Pruned:
-    """What is left of some rows without the values that cannot reach a row's threshold.
-
-    Attributes
-    ----------
-    rows : (k,) int64
-        The rows that may still reach theirs.
-    thresholds : (k,) float64 or object
-        Utilities: every hidden assignment of at least that is still among the live values.
-    live : (k, hidden variables, W) bool
-        The values that are left, in the order of ``LocalProblem.hidden``; W is the largest padded domain.
-    """
-
-    rows: NDArray[np.int64]
-    thresholds: NDArray[Any]
-    live: NDArray[np.bool_]
-
-
 class BoundState(Protocol):
     """One agent's bound, at any time sound: its tables' sum W_i(b) ≥ U_i(b) for every row b, and only ever lower.
 
-    A state may have more attributes. A run sets ``stop``, a :class:`dmcmc.inference.runtime.stop.Stop` that long work
-    looks at, and ``backend``, a :class:`dmcmc.inference.execution.backend.Backend` with a GPU to use; ``exhausted``
-    says that no time at all would make the bound tighter.
+    Attributes
+    ----------
+    backend : Backend
+        The threads, the device and the time that work may take; another one can be set between two calls. The number of
+        threads does not change a result.
     """
 
-    def improve(
-        self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
-    ) -> None:
+    backend: Backend
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no time at all would make the bound tighter."""
+        ...
+
+    def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound.
 
         Parameters
@@ -53,8 +46,6 @@ class BoundState(Protocol):
             In place of seconds: how much work, in the provider's own unit.
         rows
             Those that still matter, numbered in C order over the interface; None for all.
-        threads
-            Over how many threads rows are spread. The result does not depend on it.
         """
         ...
 
@@ -63,6 +54,7 @@ class BoundState(Protocol):
         ...
 
 
+@runtime_checkable
 class PruningState(BoundState, Protocol):
     """A bound that can also tell which values matter."""
 
@@ -77,15 +69,14 @@ class PruningState(BoundState, Protocol):
         rows: Rows | None = None,
         seconds: float | None = None,
         sweeps: int | None = None,
-        threads: int = 1,
-    ) -> Pruned:
+    ) -> "Pruned":
         """Remove values with which a row cannot reach its threshold; rows that do not reach it get lower bounds.
 
         Parameters
         ----------
         thresholds : (rows of the interface,)
             Utilities: what a row has below it does not matter. −inf removes nothing.
-        rows, seconds, sweeps, threads
+        rows, seconds, sweeps
             As in :meth:`improve`.
         """
         ...
@@ -95,6 +86,53 @@ class PruningState(BoundState, Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Pruned:
+    """What is left of some rows without the values that cannot reach a row's threshold.
+
+    Attributes
+    ----------
+    state : PruningState
+        Whose rows they are.
+    rows : (k,) int64
+        The rows that may still reach theirs.
+    thresholds : (k,) float64 or object
+        Utilities: every hidden assignment of at least that is still among the live values.
+    live : (k, hidden variables, W) bool
+        The values that are left, in the order of ``LocalProblem.hidden``; W is the largest padded domain.
+    """
+
+    state: PruningState
+    rows: NDArray[np.int64]
+    thresholds: NDArray[Any]
+    live: NDArray[np.bool_]
+
+
+class BoundRequest(NamedTuple):
+    """What is wanted of one agent's bound.
+
+    Attributes
+    ----------
+    state : BoundState
+    rows : sequence of int or None
+        Those that still matter; None for all.
+    thresholds : (rows of the interface,) or None
+        As in :meth:`PruningState.prune`; None, and a state that cannot prune, removes no values.
+    """
+
+    state: BoundState
+    rows: Rows | None = None
+    thresholds: NDArray[Any] | None = None
+
+    def carry_out(self, seconds: float | None = None, sweeps: int | None = None) -> Pruned | None:
+        """Tighten the bound; return what is left of its rows, None where no values were removed."""
+        if self.thresholds is None or not isinstance(self.state, PruningState):
+            self.state.improve(seconds, sweeps, self.rows)
+            return None
+        return self.state.prune(self.thresholds, self.rows, seconds, sweeps)
+
+
+@runtime_checkable
 class BoundProvider(Protocol):
     """A plug-in: a name, a line of help, and a state for each agent."""
 
@@ -108,8 +146,13 @@ class BoundProvider(Protocol):
         """One line of help."""
         ...
 
-    def start(self, local: LocalProblem) -> BoundState:
+    def start(self, local: LocalProblem, backend: Backend = CPU) -> BoundState:
         """Return an agent's bound before any work, sound already.
+
+        Parameters
+        ----------
+        backend
+            What its work may take from then on.
 
         Raises
         ------

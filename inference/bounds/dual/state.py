@@ -1,4 +1,4 @@
-"""Providers ``dual`` and ``triangles``: one dual ascent with the interface free, then one for every row.
+"""The bound of ``dual`` and ``triangles``: one dual ascent with the interface free, then one for every row.
 
 The first one's shifts are where every row starts from: most of what it would have to find is found once. A row's
 state is not kept; with more time, rows are done again with more sweeps, from a better start.
@@ -8,7 +8,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,13 @@ from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.graph import Layout, Shares, lay_out
-from dmcmc.inference.bounds.dual.parts import Part, encode_parts
-from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD, encode_bound
+from dmcmc.inference.bounds.dual.parts import Part, encode_parts, maxima
+from dmcmc.inference.bounds.dual.scale import NEVER, encode_bound
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.stop import NO_STOP
 from dmcmc.inference.runtime.threads import run_watched
-
-if TYPE_CHECKING:
-    from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals
 
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
 SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
@@ -34,6 +32,14 @@ FIRST_SHARE = 0.6
 _FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
 _BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
+
+
+class Elsewhere(Protocol):
+    """Another place that has a state's shares, ascends there, and brings them when it is asked."""
+
+    def shares(self) -> Shares:
+        """Return the shares as they are there."""
+        ...
 
 
 class DualState:
@@ -50,21 +56,21 @@ class DualState:
         Whether all entries are within the limits, so that more can be made.
     enumerated : bool
         Whether there is a bound for each row.
-    on_device : (DeviceDuals, int) or None
-        Where the shares are as well, for the GPU to go on with, and this state's place there.
-    stop : Stop
-        When to leave things as they are.
+    elsewhere : Elsewhere or None
+        Where the shares are as well, to go on with there.
+    backend : Backend
+        What its work may take.
     exhausted : bool
         Whether nothing more is to be gained.
     """
 
-    def __init__(self, local: LocalProblem, triangles: bool) -> None:
+    def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
         self.local = local
-        self.stop: Stop = NO_STOP
+        self.backend = CPU  # what comes first is never cut short
         self.layout: Layout = lay_out(local, triangles)
         self._shares = self.layout.shares
-        self._fetch: Callable[[], Shares] | None = None
-        self.on_device: tuple[DeviceDuals, int] | None = None
+        self._behind = False  # whether they are newer elsewhere
+        self.elsewhere: Elsewhere | None = None
         self.done = 0
         self.fits = True
         self._pace = 0.0  # seconds of a sweep with the interface free
@@ -77,22 +83,23 @@ class DualState:
         self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
         self.exhausted = not self.layout.n_hidden  # rows are sums of entries then
         if self.exhausted:
-            self._run(self.rows(None), 0, None, 1)
+            self._run(self.rows(None), 0, None)
+        self.backend = backend
 
     @property
     def shares(self) -> Shares:
         """The reparametrisation with the interface free."""
-        if self._fetch is not None:
-            self._shares, self._fetch = self._fetch(), None
+        if self._behind and self.elsewhere is not None:
+            self._shares, self._behind = self.elsewhere.shares(), False
         return self._shares
 
-    def moved(self, done: int, fits: bool, fetch: Callable[[], Shares]) -> None:
-        """Take note that a device has ascended to ``done`` sweeps: ``fetch`` brings the shares when somebody asks."""
-        self.done, self.fits, self._fetch = done, fits, fetch
+    def moved(self, done: int, fits: bool) -> None:
+        """Take note that it has been ascended to ``done`` sweeps elsewhere: shares are fetched when somebody asks."""
+        self.done, self.fits, self._behind = done, fits, True
 
-    def leave_device(self) -> None:
-        """Bring the shares back; what a device has of them is out of date from now on."""
-        self._shares, self._fetch, self.on_device = self.shares, None, None
+    def return_here(self) -> None:
+        """Bring the shares back; what is elsewhere is out of date from now on."""
+        self._shares, self.elsewhere = self.shares, None
 
     @property
     def width(self) -> int:
@@ -104,11 +111,9 @@ class DualState:
         """Whether all utilities are integers."""
         return self.layout.scale.whole
 
-    def improve(
-        self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None, threads: int = 1
-    ) -> None:
+    def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
-        self._work(self.rows(rows), seconds, sweeps, None, threads)
+        self._work(self.rows(rows), seconds, sweeps, None)
 
     def prune(
         self,
@@ -116,14 +121,13 @@ class DualState:
         rows: Rows | None = None,
         seconds: float | None = None,
         sweeps: int | None = None,
-        threads: int = 1,
     ) -> Pruned:
         """Remove values with which a row cannot reach its threshold."""
         chosen, limits = self.reaching(thresholds, rows)
-        live = self._work(chosen, seconds, sweeps, limits, threads)
-        if self.stop.over:  # rows that were not looked at have nothing in ``live``
+        live = self._work(chosen, seconds, sweeps, limits)
+        if self.backend.stop.over:  # rows that were not looked at have nothing in ``live``
             none = np.zeros(0, dtype=np.int64)
-            return Pruned(none, np.asarray(thresholds)[none], np.zeros((0, *live.shape[1:]), dtype=np.bool_))
+            return Pruned(self, none, np.asarray(thresholds)[none], np.zeros((0, *live.shape[1:]), dtype=np.bool_))
         return self.pruned(chosen, limits, thresholds, live)
 
     def reaching(
@@ -140,7 +144,7 @@ class DualState:
     ) -> Pruned:
         """Return what is left of rows whose bounds have been lowered; ``live`` (k, hidden, W) are their values."""
         left = self.bounds[chosen] >= limits
-        return Pruned(chosen[left], np.asarray(thresholds)[chosen[left]], live[left])
+        return Pruned(self, chosen[left], np.asarray(thresholds)[chosen[left]], live[left])
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
         """Take bounds that are known from elsewhere, one a row."""
@@ -163,17 +167,16 @@ class DualState:
         seconds: float | None,
         sweeps: int | None,
         limits: NDArray[np.int64] | None,
-        threads: int,
     ) -> NDArray[np.bool_]:
         """Ascend with the interface free, then in some rows; return which values are left if there are limits."""
         if seconds is None:
             wanted = 10 if sweeps is None else sweeps
             self._shift(SHIFTS * wanted - self.done)
-            return self._run(chosen, wanted, limits, threads)
-        start = time.perf_counter()
+            return self._run(chosen, wanted, limits)
+        start, threads = time.perf_counter(), self.backend.threads
         share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
         batch, made = 1, self.done
-        while self.fits and not self.stop.over:
+        while self.fits and not self.backend.stop.over:
             limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
             if time.perf_counter() + batch * self._pace > start + limit * seconds:
                 break
@@ -183,12 +186,12 @@ class DualState:
         live = [np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)]
         done, swept, begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
-            if self.stop.over:
+            if self.backend.stop.over:
                 break
             # On the average of all parts so far: cores that others use as well come and go.
             left = start + seconds - time.perf_counter()
             count = max(0, int(0.25 + left / max(pace, 1e-9) / -(-(chosen.size - done) // threads)))
-            live.append(self._run(part, count, None if limits is None else limits[done : done + part.size], threads))
+            live.append(self._run(part, count, None if limits is None else limits[done : done + part.size]))
             done += part.size
             swept += (count + _FIX) * -(-part.size // threads)
             pace = (time.perf_counter() - begin) / swept
@@ -198,11 +201,11 @@ class DualState:
         """Ascend with the interface free."""
         if not self.fits or sweeps <= 0:
             return
-        self.leave_device()
+        self.return_here()
         end = self.done + sweeps
-        while self.fits and self.done < end and not (self.done and self.stop.over):
+        while self.fits and self.done < end and not (self.done and self.backend.stop.over):
             start, many = time.perf_counter(), end - self.done
-            if self.stop is not NO_STOP:
+            if self.backend.stop is not NO_STOP:
                 many = min(many, max(1, int(_BATCH / self._pace))) if self._pace else 1
             last = rows.ascend(
                 self.layout.whole, self.shares, self.done, self.done + many, self._scratch, np.zeros(1, dtype=np.uint8)
@@ -212,13 +215,12 @@ class DualState:
             if many < last:  # not in the first call, which may compile
                 self._pace = (time.perf_counter() - start) / many
 
-    def _run(
-        self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None, threads: int
-    ) -> NDArray[np.bool_]:
+    def _run(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> NDArray[np.bool_]:
         """Lower the bounds of some rows; return which values are left if there are limits to reach."""
         layout, width = self.layout, self.width
         live = np.zeros((chosen.size, layout.n_hidden, width) if limits is not None else (0, 0, 0), dtype=np.bool_)
         thresholds = np.full(chosen.size, NEVER, dtype=np.int64) if limits is None else limits
+        threads = self.backend.threads
         pieces = max(1, min(threads, chosen.size))
         cuts = [chosen.size * i // pieces for i in range(pieces + 1)]
         kernel, halt = cast(Callable[..., None], rows.run_rows), np.zeros(1, dtype=np.uint8)
@@ -240,7 +242,7 @@ class DualState:
                 halt,
             )
 
-        run_watched([partial(piece, a, b) for a, b in itertools.pairwise(cuts)], threads, self.stop, halt)
+        run_watched([partial(piece, a, b) for a, b in itertools.pairwise(cuts)], threads, self.backend.stop, halt)
         return live
 
     def _part(self) -> Shares:
@@ -259,46 +261,4 @@ class DualState:
 
     def parts(self) -> list[Part]:
         """Return the maxima over hidden variables of every table by itself."""
-        whole, shares, h = self.layout.whole, self.shares, self.layout.n_hidden
-        interface, domains = self.local.interface, whole.domains.tolist()
-        constant, found = 0, list[Part]()
-        for v, d in enumerate(domains):
-            if v < h:
-                constant += _live_maximum(shares.unary[v])
-            else:
-                found.append(((interface[v - h],), shares.unary[v, :d].copy()))
-        for e, (a, b) in enumerate(whole.pairs.tolist()):
-            table = shares.pair[e][: domains[a], : domains[b]]
-            if b < h:
-                constant += _live_maximum(table)
-            elif a < h:
-                found.append(((interface[b - h],), table.max(axis=0)))
-            else:
-                found.append(((interface[a - h], interface[b - h]), table.copy()))
-        for first, last in itertools.pairwise(whole.star_at.tolist()):
-            constant += _live_maximum(shares.star[first:last])
-        return [*found, ((), np.array(constant))]
-
-
-def _live_maximum(table: NDArray[np.int32]) -> int:
-    best = int(table.max())
-    return NEVER if best < THRESHOLD else best
-
-
-class DualProvider:
-    """Dual ascent on pairs, or on pairs and triangles."""
-
-    def __init__(self, name: str, summary: str, triangles: bool) -> None:
-        self.name = name
-        self.summary = summary
-        self._triangles = triangles
-
-    def start(self, local: LocalProblem) -> DualState:
-        """Return an agent's bound after one sweep with the interface free."""
-        return DualState(local, self._triangles)
-
-
-DUAL = DualProvider("dual", "dual ascent on factors: fast, any arity", triangles=False)
-TRIANGLES = DualProvider(
-    "triangles", "dual ascent on factors and the triangles of their graph: tighter", triangles=True
-)
+        return maxima(self.layout, self.shares, self.local.interface)

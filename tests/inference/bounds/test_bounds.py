@@ -14,6 +14,7 @@ from support.problem_strategies import problems, random_problem, random_table
 from dmcmc import Factor
 from dmcmc.formats import native
 from dmcmc.inference.bounds import mini_bucket, registry
+from dmcmc.inference.bounds.contract.protocol import BoundRequest, PruningState
 from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
 from dmcmc.inference.bounds.dual import state as dual
 from dmcmc.inference.bounds.settle import settle
@@ -125,9 +126,9 @@ def test_only_the_wanted_rows_are_worked_on_and_threads_change_nothing():
     domains = [9, 8, 7, 6, 5]
     pairs = [(a, b) for a in range(5) for b in range(a + 1, 5)]
     local = alone(random_pairs(1, pairs, domains), domains, (4,))
-    state, other = (registry.get("triangles").start(local) for _ in range(2))
+    state, other = (registry.get("triangles").start(local, Backend(threads=threads)) for threads in (3, 1))
     before = state.bounds.copy()
-    state.improve(sweeps=5, rows=[1, 3], threads=3)
+    state.improve(sweeps=5, rows=[1, 3])
     other.improve(sweeps=5, rows=[1, 3])
     assert (state.bounds == other.bounds).all()
     assert (state.bounds[[0, 2, 4]] == before[[0, 2, 4]]).all()
@@ -169,7 +170,7 @@ def test_pruning_keeps_every_value_of_an_assignment_at_the_threshold_and_settlin
     for k, row in enumerate(pruned.rows.tolist()):
         for h in np.argwhere(everything[row] >= limit):
             assert all(pruned.live[k, v, h[v]] for v in range(5))
-    assert settle(local, state, pruned, arithmetic, cells=10**9, threads=2) == 0
+    assert settle(local, pruned, arithmetic, cells=10**9, threads=2) == 0
     found = dense(state, local, arithmetic)
     for w, u in zip(found, exact, strict=True):
         assert w >= u - (1e-9 if floats else 0)
@@ -234,7 +235,7 @@ def test_the_meeting_problem_of_the_paper_is_closed_by_pruning():
     for agent, local in enumerate(division.locals):
         limits = row_thresholds(tables(agent), local.interface, problem.domains, arithmetic, 4020)
         pruned = states[agent].prune(limits, sweeps=8)
-        assert settle(local, states[agent], pruned, arithmetic, cells=10**9) == 0
+        assert settle(local, pruned, arithmetic, cells=10**9) == 0
     assert bound_of(tables(), problem.domains, arithmetic) == 4020
 
 
@@ -244,6 +245,18 @@ def test_mini_buckets_run_on_the_device_that_they_are_given(monkeypatch):
     real = mini_bucket.eliminate_within
     monkeypatch.setattr(mini_bucket, "eliminate_within", lambda *args: taken.append(args[-1]) or real(*args))
     state = registry.get("mini-bucket").start(local)
-    state.backend = Backend("cuda", 1, 2)
-    state.improve(sweeps=1, threads=3)
+    state.backend = Backend("cuda", 3, 2)
+    state.improve(sweeps=1)
     assert taken == [Backend("cuda", 3, 2)]
+
+
+@pytest.mark.parametrize(("provider", "prunes"), [("dual", True), ("triangles", True), ("mini-bucket", False)])
+def test_only_a_state_that_can_remove_values_is_asked_to(provider, prunes):
+    (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
+    state = registry.get(provider).start(local, Backend(threads=2))
+    best = naive.row_values(local).ravel()
+    pruned = BoundRequest(state, None, best).carry_out(sweeps=3)
+    assert isinstance(state, PruningState) == prunes == (pruned is not None)
+    assert state.backend == Backend(threads=2)
+    (table,) = state.tables(choose_arithmetic(local.factors))
+    assert (table.values.ravel() >= best).all()

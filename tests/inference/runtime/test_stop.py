@@ -156,8 +156,8 @@ def test_bounds_that_are_stopped_are_sound_and_end(provider, threads):
     arithmetic, best = choose_arithmetic(local.factors), exact_rows(local)
     for stop in (OVER, Stop(time.perf_counter() + 0.2)):
         state = bounds.get(provider).start(local)
-        state.stop = stop
-        state.improve(seconds=FAR, threads=threads)
+        state.backend = Backend(threads=threads, stop=stop)
+        state.improve(seconds=FAR)
         (table,) = state.tables(arithmetic)
         assert (table.values.ravel() >= best).all()
 
@@ -168,9 +168,9 @@ def test_rows_that_pruning_did_not_reach_are_not_said_to_have_no_values():
     state = bounds.get("triangles").start(local)
     pruned = state.prune(best.astype(float), sweeps=1)
     assert pruned.rows.size
-    assert settle(local, state, pruned, arithmetic, 10**9, stop=OVER) == pruned.rows.size
-    assert settle(local, state, pruned, arithmetic, 10**9, stop=after(pruned.rows.size + 2)) > 0
-    state.stop = OVER
+    assert settle(local, pruned, arithmetic, 10**9, stop=OVER) == pruned.rows.size
+    assert settle(local, pruned, arithmetic, 10**9, stop=after(pruned.rows.size + 2)) > 0
+    state.backend = Backend(stop=OVER)
     stopped = state.prune(best.astype(float), seconds=FAR)
     assert stopped.rows.size == stopped.thresholds.size == stopped.live.shape[0] == 0
     (table,) = state.tables(arithmetic)

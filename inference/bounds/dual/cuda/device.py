@@ -1,6 +1,7 @@
 """Dual ascent of several agents on a GPU: their tables stay there, all graphs and all rows are worked on at once."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -58,6 +59,28 @@ def _most_room(layout: Layout, width: int, level: int) -> int:
     """Return the words that a block could use: a level's triangles, or all pairs of a variable."""
     degree = int(np.diff(layout.whole.incident_at).max(initial=0))
     return max(3 * level * width * (width + 1), width * (1 + degree * (width + 2)))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a state is on the device; :class:`dmcmc.inference.bounds.dual.state.Elsewhere`."""
+
+    group: "DeviceDuals"
+    number: int
+
+    def shares(self) -> Shares:
+        """Return the state's shares as they are there."""
+        return self.group.shares(self.number)
+
+
+def places(states: Sequence[DualState], sharers: int = 1) -> list[Place]:
+    """Return where states are on the device; those that are not there yet come in groups of one width."""
+    for width in sorted({s.width for s in states if not isinstance(s.elsewhere, Place)}):
+        new = [s for s in states if not isinstance(s.elsewhere, Place) and s.width == width]
+        group = DeviceDuals(new, sharers)
+        for number, state in enumerate(new):
+            state.elsewhere = Place(group, number)
+    return [s.elsewhere for s in states if isinstance(s.elsewhere, Place)]
 
 
 class DeviceDuals:

@@ -2,45 +2,28 @@
 
 import time
 from collections.abc import Sequence
-from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.contract.protocol import BoundState, Pruned, Rows
+from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
 from dmcmc.inference.bounds.dual.state import FIRST_SHARE, FIRST_SHIFTS, SHIFTS, DualState
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.stop import Stop
 
 if TYPE_CHECKING:
-    from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals
+    from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, Place
 
 _PROBE = 2  # sweeps of a first look at how long rows take
 _BATCH = 16  # sweeps with the interface free between two looks at the clock
 _LONGEST = 1.0  # seconds that rows are worked on at once: nothing can stop a GPU in between
 
 
-class Wish(NamedTuple):
-    """What is wanted of one agent's bound.
-
-    Attributes
-    ----------
-    state : BoundState
-    rows : sequence of int or None
-        Those that still matter; None for all.
-    thresholds : (rows of the interface,) or None
-        As in :meth:`dmcmc.inference.bounds.contract.protocol.PruningState.prune`; None removes no values.
-    """
-
-    state: BoundState
-    rows: Rows | None = None
-    thresholds: NDArray[Any] | None = None
-
-
 def improve_on_gpu(
-    wishes: Sequence[Wish], backend: Backend, seconds: float | None = None, sweeps: int | None = None
+    requests: Sequence[BoundRequest], backend: Backend, seconds: float | None = None, sweeps: int | None = None
 ) -> list[Pruned | None] | None:
     """Tighten the bounds of several agents on the GPU.
 
@@ -52,21 +35,21 @@ def improve_on_gpu(
     Returns
     -------
     list or None
-        For each wish what is left of its rows, None without thresholds. None in place of the list where the GPU cannot
-        do it: the agents are then to be improved one by one.
+        For each request what is left of its rows, None without thresholds. None in place of the list where the GPU
+        cannot do it: the agents are then to be improved one by one.
     """
-    from dmcmc.inference.bounds.dual.cuda.device import takes
+    from dmcmc.inference.bounds.dual.cuda.device import places, takes
 
-    states = [wish.state for wish in wishes if isinstance(wish.state, DualState)]
-    if not states or len(states) < len(wishes) or not all(map(takes, states)):
+    states = [request.state for request in requests if isinstance(request.state, DualState)]
+    if not states or len(states) < len(requests) or not all(map(takes, states)):
         return None
     try:
-        return _Work(wishes, states, backend).improve(seconds, sweeps)
+        return _Work(requests, states, places(states, backend.sharers), backend.stop).improve(seconds, sweeps)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
         for state in states:
-            state.leave_device()
+            state.return_here()
         shared_device().release()
         return None
 
@@ -74,31 +57,24 @@ def improve_on_gpu(
 class _Work:
     """One call: where the agents are on the device, and the rows of each."""
 
-    def __init__(self, wishes: Sequence[Wish], states: Sequence[DualState], backend: Backend) -> None:
-        from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals
-
-        self.wishes, self.states, self.stop = wishes, states, backend.stop
-        for width in sorted({s.width for s in states if s.on_device is None}):
-            new = [s for s in states if s.on_device is None and s.width == width]
-            group = DeviceDuals(new, backend.sharers)
-            for place, state in enumerate(new):
-                state.on_device = group, place
+    def __init__(
+        self, requests: Sequence[BoundRequest], states: Sequence[DualState], places: "Sequence[Place]", stop: Stop
+    ) -> None:
+        self.requests, self.states, self.places, self.stop = requests, states, places, stop
         self.rows: list[NDArray[np.int64]] = []
         self.limits: list[NDArray[np.int64] | None] = []
         self.groups: dict[int, list[int]] = {}
-        for k, (wish, state) in enumerate(zip(wishes, states, strict=True)):
-            if wish.thresholds is None:
-                rows, limits = state.rows(wish.rows), None
+        for k, (request, state) in enumerate(zip(requests, states, strict=True)):
+            if request.thresholds is None:
+                rows, limits = state.rows(request.rows), None
             else:
-                rows, limits = state.reaching(wish.thresholds, wish.rows)
+                rows, limits = state.reaching(request.thresholds, request.rows)
             self.rows.append(rows)
             self.limits.append(limits)
-            self.groups.setdefault(id(self._device(k)), []).append(k)
+            self.groups.setdefault(id(places[k].group), []).append(k)
 
-    def _device(self, k: int) -> "DeviceDuals":
-        on_device = self.states[k].on_device
-        assert on_device is not None
-        return on_device[0]
+    def _device(self, group: Sequence[int]) -> "DeviceDuals":
+        return self.places[group[0]].group
 
     def improve(self, seconds: float | None, sweeps: int | None) -> list[Pruned | None]:
         """Ascend with the interface free, then in the rows."""
@@ -138,29 +114,22 @@ class _Work:
 
     def _shift(self, sweeps: Sequence[int]) -> None:
         for group in self.groups.values():
-            device = self._device(group[0])
             chosen = [k for k in group if sweeps[k] > 0 and self.states[k].fits]
-            places = [self._place(k) for k in chosen]
             firsts = [self.states[k].done for k in chosen]
             lasts = [first + sweeps[k] for k, first in zip(chosen, firsts, strict=True)]
-            made = device.shift(places, firsts, lasts)
-            for k, place, last, wanted in zip(chosen, places, made, lasts, strict=True):
-                self.states[k].moved(last, last == wanted, partial(device.shares, place))
+            made = self._device(group).shift([self.places[k].number for k in chosen], firsts, lasts)
+            for k, last, wanted in zip(chosen, made, lasts, strict=True):
+                self.states[k].moved(last, last == wanted)
 
     def _run(self, sweeps: int) -> list[Pruned | None]:
         """Lower the bounds of all rows; return what is left of them."""
-        left: list[Pruned | None] = [None] * len(self.wishes)
+        left: list[Pruned | None] = [None] * len(self.requests)
         for group in self.groups.values():
             rows, limits = [self.rows[k] for k in group], [self.limits[k] for k in group]
-            found = self._device(group[0]).run([self._place(k) for k in group], rows, sweeps, limits)
+            found = self._device(group).run([self.places[k].number for k in group], rows, sweeps, limits)
             for k, own, limit, (bounds, live) in zip(group, rows, limits, found, strict=True):
-                state, thresholds = self.states[k], self.wishes[k].thresholds
+                state, thresholds = self.states[k], self.requests[k].thresholds
                 state.bounds[own] = np.minimum(state.bounds[own], bounds)
                 if thresholds is not None and limit is not None:
                     left[k] = state.pruned(own, limit, thresholds, live)
         return left
-
-    def _place(self, k: int) -> int:
-        on_device = self.states[k].on_device
-        assert on_device is not None
-        return on_device[1]
