@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.flat import FlatTables, flatten
-from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
+from dmcmc.inference.model.tables import as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
@@ -310,7 +310,7 @@ class Problem:
 
 def _whole(given: ArrayLike, what: str) -> NDArray[np.int64]:
     """Return a read-only int64 vector, or say why it cannot be one."""
-    array = np.asarray(given)
+    array = as_array(given, what)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise ProblemError(f"{what}: a vector of integers is needed, not {array.dtype} of shape {array.shape}")
     array = array.astype(np.int64)

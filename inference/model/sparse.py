@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.model.tables import forbidden, normalise
+from dmcmc.inference.model.tables import as_array, forbidden, normalise
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array
 
@@ -139,12 +139,12 @@ def tabulate(
         For values outside their domains, and what :func:`dmcmc.inference.model.tables.normalise` refuses.
     """
     what = f"factor {name or list(scope)}"
-    listed = np.asarray(values)
+    listed = as_array(values, what)
     rows = np.asarray(tuples, dtype=np.int64).reshape(listed.size, len(shape))
     sizes = np.asarray(shape, dtype=np.int64)
     for bad in np.flatnonzero(((rows < 0) | (rows >= sizes)).any(axis=1))[:1]:
         raise ProblemError(f"{what}: tuple {bad} has a value outside its domain")
-    together = _joined(listed, default)
+    together = _joined(listed, as_array(default, what))
     cells = prod(int(size) for size in shape)
     if cells <= max(_SMALL, _EXPANSION * listed.size) and len(shape) <= _MOST_AXES:
         table = np.full(tuple(shape), together[-1], dtype=together.dtype)
@@ -160,13 +160,10 @@ def tabulate(
     return SparseFactor(tuple(int(v) for v in scope), tuple(int(s) for s in shape), last, kept, name)
 
 
-def _joined(values: Array, default: int | float) -> Array:
+def _joined(values: Array, default: Array) -> Array:
     """Return values and the default in one array that holds both exactly."""
-    if values.dtype.kind in "iu" and isinstance(default, int | np.integer):
-        whole = np.empty(values.size + 1, dtype=np.int64)
-        whole[:-1], whole[-1] = values.reshape(-1), default
-        return whole
-    return np.append(values.reshape(-1).astype(np.float64), float(default))
+    kind = np.int64 if values.dtype.kind == default.dtype.kind == "i" else np.float64
+    return np.append(values.reshape(-1).astype(kind), default.astype(kind))
 
 
 def _distinct(rows: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:

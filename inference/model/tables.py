@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
+_SMALLEST = -(2**63)
 _EXACT_FLOAT = 2**53  # up to here every integer is a float64
 
 
@@ -25,6 +26,30 @@ def forbidden_value(dtype: np.dtype[Any]) -> int | float:
 def forbidden(table: Array) -> NDArray[np.bool_]:
     """Return where a table is −∞ (same shape)."""
     return np.asarray(table == forbidden_value(table.dtype))
+
+
+def as_array(values: ArrayLike, where: str = "a table") -> Array:
+    """Return ``values`` as an array of numbers; no integer is rounded on the way.
+
+    Raises
+    ------
+    ProblemError
+        For integers beyond 63 bits, rows of different lengths, and what is no number.
+    """
+    try:
+        given = np.asarray(values)
+    except (ValueError, OverflowError):
+        raise ProblemError(f"{where}: the rows have different lengths, or are no numbers") from None
+    # NumPy makes uint64, float64 or objects of Python's integers beyond int64, depending on their neighbours.
+    if given.size and (given.dtype.kind in "uO" or (given.dtype.kind == "f" and not hasattr(values, "dtype"))):
+        exact = given if given.dtype.kind in "uO" else np.asarray(values, dtype=object)
+        whole = [v for v in exact.reshape(-1).tolist() if isinstance(v, int)]
+        alone = given.dtype.kind != "f" or len(whole) == given.size  # beside floats they are rounded as these are
+        if alone and whole and not _SMALLEST <= min(whole) <= max(whole) <= -_SMALLEST - 1:
+            raise ProblemError(f"{where}: integers beyond 63 bits; smaller ones are needed")
+    if given.dtype.kind not in "iufb":
+        raise ProblemError(f"{where}: entries must be integers or floats, not {given.dtype}")
+    return given.astype(np.int64) if given.dtype.kind in "ub" else given
 
 
 def normalise(values: ArrayLike, sense: str = "max", where: str = "a table") -> Array:
@@ -45,13 +70,7 @@ def normalise(values: ArrayLike, sense: str = "max", where: str = "a table") -> 
     ProblemError
         For NaN, an infinity of the wrong sign, entries that are no numbers, and integers beyond 63 bits.
     """
-    given = np.asarray(values)
-    if given.dtype.kind in "ub":
-        if given.size and int(given.max()) > np.iinfo(np.int64).max:
-            raise ProblemError(f"{where}: integers beyond 63 bits; scale the utilities down")
-        given = given.astype(np.int64)
-    if given.dtype.kind not in "if":
-        raise ProblemError(f"{where}: entries must be integers or floats, not {given.dtype}")
+    given = as_array(values, where)
     if given.dtype.kind == "i":
         hard = forbidden(given) if given.dtype in (np.int32, np.int64) else np.zeros(given.shape, dtype=bool)
         whole = np.where(hard, 0, given.astype(np.int64))

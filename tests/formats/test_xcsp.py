@@ -170,7 +170,7 @@ def test_packed_files_are_recognised_by_content(tmp_path):
         ("0: 1 1|2 2|3 3", "x: 1 1|2 2|3 3", "'x' is no cost"),
         ("0: 1 1|2 2|3 3", "nan: 1 1|2 2|3 3", "'nan' is no cost"),
         ("0: 1 1|2 2|3 3", "1 1|2 2|3 3", "the tuple '1 1' has no cost"),
-        ("0: 1 1|2 2|3 3", f"{2**70}: 1 1|2 2|3 3", "whole numbers beyond 62 bits"),
+        ("0: 1 1|2 2|3 3", f"{2**70}: 1 1|2 2|3 3", "whole numbers beyond 63 bits"),
         ('semantics="soft"', 'semantics="hard"', "semantics is soft, supports or conflicts, not 'hard'"),
         ('name="m1ann"', 'name="m0ann"', "variable 'm0ann' stands twice"),
         ('name="bob"', 'name="ann"', "agent 'ann' stands twice"),

@@ -12,6 +12,7 @@ from dmcmc.inference.runtime.types import Array
 
 _MOST_MESSAGE = 640
 _COPIES = 4  # of a table while its factor is built
+_LARGEST, _HARD = 2**63 - 1, -(2**63)
 _WHOLE = re.compile(r"[+-]?[0-9]{1,40}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}\.?[0-9]{0,400}|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,9})?")
 _INFINITY = re.compile(r"([+-]?)(?:inf|infinity)", re.IGNORECASE)
@@ -40,14 +41,13 @@ def entries(values: Sequence[int | float], sense: str) -> Array:
     Raises
     ------
     OverflowError
-        For whole numbers beyond 62 bits.
+        For whole numbers beyond 63 bits.
     """
     forbidding = math.inf if sense == "min" else -math.inf
     if all(isinstance(v, int) or v == forbidding for v in values):
-        whole = [-(2**63) if v == forbidding else int(v) for v in values]
-        if any(v > 2**62 or -(2**63) < v < -(2**62) for v in whole):
-            raise OverflowError("whole numbers beyond 62 bits; scale them down")
-        return np.array(whole, dtype=np.int64)
+        if any(abs(v) > _LARGEST for v in values if v != forbidding):
+            raise OverflowError("whole numbers beyond 63 bits; scale them down")
+        return np.array([_HARD if v == forbidding else int(v) for v in values], dtype=np.int64)
     return np.array([float(v) for v in values], dtype=np.float64)
 
 

@@ -161,8 +161,8 @@ class _Reader:
             self.fail(f"{what}; tables may take {readable(limit)} in all", int(starts[bad]))
         places = np.append(0, np.cumsum(sizes))
         data, reach = np.empty(int(places[-1]), dtype=np.int64), np.zeros(self.count, dtype=np.int64)
-        top = min(self.top, 2**63 - 1)
-        bad, number, reason = wcsp_kernels.fill(self.numbers, self.domains, starts, places, data, top, _LOWEST, reach)
+        most = min(self.top, 2**63) - 1
+        bad, number, reason = wcsp_kernels.fill(self.numbers, self.domains, starts, places, data, most, _LOWEST, reach)
         if reason == wcsp_kernels.VALUE:
             self.fail(f"constraint {bad}: a value outside its domain", number)
         if reason == wcsp_kernels.COST:

@@ -66,7 +66,7 @@ def survey(numbers, end, at, domains, index, starts, cells, seen):
 
 
 @njit(nogil=True)
-def fill(numbers, domains, starts, places, data, top, lowest, reach):
+def fill(numbers, domains, starts, places, data, most, lowest, reach):
     """Fill the tables of constraints with utilities.
 
     Parameters
@@ -74,8 +74,8 @@ def fill(numbers, domains, starts, places, data, top, lowest, reach):
     starts : (constraints,) int64
     places : (constraints + 1,) int64
         Where the table of each begins in ``data``; one of no entries is left out.
-    top : int
-        A cost from here on is forbidden.
+    most : int
+        A cost above it is forbidden.
     lowest : int
         No cost is below it.
     reach : (constraints,) int64
@@ -96,8 +96,8 @@ def fill(numbers, domains, starts, places, data, top, lowest, reach):
         cost, tuples = numbers[at + 1 + arity], numbers[at + 2 + arity]
         if cost < lowest:
             return c, at + 1 + arity, COST
-        data[begin : begin + size] = hard if cost >= top else -cost
-        far = abs(cost) if cost < top and tuples < size else 0
+        data[begin : begin + size] = hard if cost > most else -cost
+        far = abs(cost) if cost <= most and tuples < size else 0
         row = at + 3 + arity
         for _ in range(tuples):
             cell = 0
@@ -109,8 +109,8 @@ def fill(numbers, domains, starts, places, data, top, lowest, reach):
             cost = numbers[row + arity]
             if cost < lowest:
                 return c, row + arity, COST
-            data[begin + cell] = hard if cost >= top else -cost
-            if cost < top and abs(cost) > far:
+            data[begin + cell] = hard if cost > most else -cost
+            if cost <= most and abs(cost) > far:
                 far = abs(cost)
             row += arity + 1
         reach[c] = far

@@ -12,7 +12,7 @@ from support.problem_strategies import INFINITY, problems, tables
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer
-from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.model.sparse import SparseFactor, tabulate
 from dmcmc.inference.model.tables import forbidden, magnitude, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 
@@ -173,7 +173,7 @@ def test_costs_at_the_edge_of_int64_do_not_wrap():
         ([1j], "max", "integers or floats"),
         ([2**63], "max", "63 bits"),
         ([None], "max", "integers or floats"),
-        ([2**70], "max", "integers or floats"),
+        ([2**70], "max", "63 bits"),
     ],
 )
 def test_what_is_no_utility_is_refused_with_the_factor_named(values, sense, word):
@@ -227,3 +227,24 @@ def test_problems_are_equal_by_their_parts(p):
     assert p == replace(p) and hash(p) == hash(replace(p))
     assert p != replace(p, name=p.name + "x") and p != replace(p, agents=(*p.agents, "one more"))
     assert p != replace(p, factors=(*p.factors, Factor.of((), 1)))
+
+
+@pytest.mark.parametrize(
+    "values", [[2**63, 0], [-(2**63) - 1, 0], [2**70, 0], [2**70, 0.5], [10**400, 1], [2**63, 2**63]]
+)
+def test_integers_beyond_64_bits_are_refused_not_rounded(values):
+    makers = (
+        lambda: Factor.of((0,), values),
+        lambda: tabulate((0,), (5000,), [[0], [1]], values, 0),
+        lambda: tabulate((0,), (5000,), [[0]], [1], values[0]),
+        lambda: problem(domains=values),
+    )
+    for make in makers:
+        with pytest.raises(ProblemError, match="integers beyond 63 bits"):
+            make()
+
+
+def test_rows_of_different_lengths_are_refused():
+    for make in (lambda: Factor.of((0, 1), [[1], [1, 2]]), lambda: problem(domains=[[2], [2, 3]])):
+        with pytest.raises(ProblemError, match="different lengths"):
+            make()
