@@ -13,6 +13,7 @@ from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.mpi.world import World
+from dmcmc.report.plan import Plan, plan_of
 from dmcmc.results.result import Result, TracePoint
 
 if TYPE_CHECKING:
@@ -100,6 +101,37 @@ def generate(family: str, **parameters: Any) -> Problem:
         return registry.generate(family, {"seed": 0} | parameters)
     except DmcmcError as error:
         raise type(error)(f"generate {family}: {error}") from error
+
+
+def plan(problem: Problem, settings: Settings | None = None, **keywords: Unpack[Keywords]) -> Plan:
+    """Return what :func:`solve` would do with the same arguments, without doing it.
+
+    Each agent's elimination is planned, and its method chosen. With a time budget ``auto`` measures this machine first,
+    where that could change a choice.
+
+    Parameters
+    ----------
+    problem, settings, keywords
+        As for :func:`solve`.
+
+    Returns
+    -------
+    Plan
+        Width, cells and bytes, and what ``auto`` would do for each agent, and why; ``print`` shows it as a table.
+
+    Raises
+    ------
+    DmcmcError
+        As for :func:`solve`.
+
+    Examples
+    --------
+    >>> plan(generate("random", agents=2, variables_per_agent=3, domain_size=2)).agents[0].method
+    'exact'
+    """
+    from dmcmc.run.setup import prepare
+
+    return plan_of(prepare(problem, settings_from(settings, keywords), World()))
 
 
 def solve(

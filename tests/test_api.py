@@ -127,3 +127,22 @@ def test_a_result_is_written_where_output_says(tmp_path):
     result = dmcmc.solve(small(), output=tmp_path / "new" / "run.json")
     assert json.loads((tmp_path / "new" / "run.json").read_text()) == json.loads(result.to_json())
     assert os.listdir(tmp_path / "new") == ["run.json"]
+
+
+def test_a_plan_says_what_would_be_done_and_why():
+    plan = dmcmc.plan(small())
+    assert [agent.name for agent in plan.agents] == ["a0", "a1", "a2"]
+    assert {agent.method for agent in plan.agents} == {"exact"} and all(agent.reason for agent in plan.agents)
+    assert (plan.cells, plan.width) == (sum(a.cells for a in plan.agents), max(a.width for a in plan.agents))
+    assert plan.bytes == max(a.bytes for a in plan.agents) > 0
+    assert plan.combine.startswith("exact: joined tables take at most")
+    assert all(word in str(plan) for word in ("a2", "exact", "width", "combine: "))
+    assert json.loads(plan.to_json())["arithmetic"] == "int32"
+    result = dmcmc.solve(small())
+    assert [a.cells for a in result.agents] == [a.cells for a in plan.agents]
+
+
+def test_a_plan_without_an_elimination_counts_none():
+    plan = dmcmc.plan(small(), method="gibbs")
+    assert (plan.width, plan.cells, plan.bytes) == (None, None, None)
+    assert {agent.method for agent in plan.agents} == {"gibbs"}

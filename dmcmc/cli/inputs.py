@@ -70,8 +70,9 @@ def explainer(wanted: bool) -> "Callable[[Task], None] | None":
     if not wanted:
         return None
     from dmcmc.report.explain import print_explanation
+    from dmcmc.report.plan import plan_of
 
-    return print_explanation
+    return lambda task: print_explanation(plan_of(task))
 
 
 def is_configuration(path: str) -> bool:

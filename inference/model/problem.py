@@ -6,7 +6,7 @@ Always a maximisation inside: a cost problem is negated when it is built and rep
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +16,9 @@ from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.model.tables import as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
+
+if TYPE_CHECKING:
+    from dmcmc.inference.model.build import Builder
 
 Label = str | int | float
 
@@ -211,6 +214,20 @@ class Problem:
 
     def __hash__(self) -> int:
         return hash((self.variables, self.agents, self.sense, self.name))
+
+    @classmethod
+    def build(cls, sense: str = "max", name: str = "") -> "Builder":
+        """Begin a problem that is written by hand, by names and labels.
+
+        >>> p = Problem.build()
+        >>> p.variable("a", ["red", "green"]), p.variable("b", 2, agent="bob")
+        ('a', 'b')
+        >>> p.factor(("a", "b"), [[1, 2], [3, float("-inf")]]).problem().evaluate({"a": "green", "b": 0}).objective
+        3
+        """
+        from dmcmc.inference.model.build import Builder
+
+        return Builder(sense, name)
 
     @property
     def n_variables(self) -> int:

@@ -1,0 +1,122 @@
+"""What a run would do: each agent's method with what it takes, and how their tables are combined."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dmcmc.inference.runtime.memory import readable
+from dmcmc.results.result import Output
+
+if TYPE_CHECKING:
+    from dmcmc.run.setup import Task
+
+
+class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What one agent would do.
+
+    Attributes
+    ----------
+    name : str
+    variables, interface : int
+        How many the agent owns, and how many of them share a factor with another agent's.
+    rows : int
+        Interface assignments.
+    width, cells, bytes
+        Of the exact elimination, whether it is chosen or not: induced width, joined table cells, bytes of its tables.
+        None where another method is asked for.
+    method, bound : str
+        The local solver, and what bounds its table from above (``none`` where the table is exact).
+    device : str
+        ``cpu`` or ``cuda``.
+    seconds : float
+        Estimate of the method's time.
+    reason : str
+        Why this method.
+    """
+
+    name: str
+    variables: int
+    interface: int
+    rows: int
+    width: int | None
+    cells: float | None
+    bytes: int | None
+    method: str
+    bound: str
+    device: str
+    seconds: float
+    reason: str
+
+
+class Plan(Output, frozen=True, kw_only=True):
+    """What a run would do. ``print`` shows it as a table.
+
+    Attributes
+    ----------
+    agents : tuple of AgentPlan
+    width, cells, bytes
+        The largest width, all cells, and the most bytes of an agent; None where no agent's elimination is counted.
+    arithmetic : str
+        The numbers of all sums: ``int32``, ``int64`` or ``float64``.
+    combine : str
+        How the agents' tables are combined, or how that is decided.
+    """
+
+    agents: tuple[AgentPlan, ...]
+    width: int | None
+    cells: float | None
+    bytes: int | None
+    arithmetic: str
+    combine: str
+
+    def __str__(self) -> str:
+        from dmcmc.report.explain import text_of
+
+        return text_of(self)
+
+
+def plan_of(task: "Task") -> Plan:
+    """Return what a run would do, from what was chosen for it."""
+    agents = []
+    for work, choice in zip(task.surveys, task.choices, strict=True):
+        planned = work.effort > 0 or not work.hidden
+        agents.append(
+            AgentPlan(
+                name=task.problem.agents[work.agent],
+                variables=work.hidden + work.interface,
+                interface=work.interface,
+                rows=work.rows,
+                width=work.width if planned else None,
+                cells=work.cells if planned else None,
+                bytes=work.bytes if planned else None,
+                method=choice.method,
+                bound=choice.bound,
+                device=choice.device,
+                seconds=choice.seconds,
+                reason=choice.reason,
+            )
+        )
+    return Plan(
+        agents=tuple(agents),
+        width=max((a.width for a in agents if a.width is not None), default=None),
+        cells=sum(counted) if (counted := [a.cells for a in agents if a.cells is not None]) else None,
+        bytes=max((a.bytes for a in agents if a.bytes is not None), default=None),
+        arithmetic=task.arithmetic.dtype.name,
+        combine=_combination(task),
+    )
+
+
+def _combination(task: "Task") -> str:
+    """Return how the agents' tables are combined, or how that is decided."""
+    from dmcmc.run.setup import largest_join
+
+    combine, allowed = task.config.combine, task.config.budget.memory
+    if combine.method == "exact":
+        return "exact, as combine.method says"
+    if combine.method == "mini-bucket":
+        limit = "as large as budget.memory allows" if combine.z == "auto" else f"z = {combine.z}"
+        return f"mini-buckets, as combine.method says; {limit}"
+    memory, most = readable(allowed), largest_join(task) * task.arithmetic.dtype.itemsize
+    if most <= allowed:
+        return f"exact: joined tables take at most {readable(most)}, budget.memory allows {memory}"
+    return f"exact where an agent's tables fit budget.memory ({memory}), else mini-buckets; decided when they are there"
