@@ -1,1 +1,1 @@
-"""Agents on MPI ranks: placement, messages, clocks, failure."""
+"""Agents on MPI ranks: what launchers say, placement, messages, clocks, one end for all when one fails."""

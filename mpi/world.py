@@ -5,16 +5,22 @@ MPI is only loaded where a launcher started this process, so a plain ``dmcmc run
 
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
 
-from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
+from dmcmc.mpi.launcher import announced_size, launched
 
-# What launchers tell their processes about the size of the world.
-_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PALS_SIZE")
-_RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
+K = TypeVar("K")
+T = TypeVar("T")
 
 _NAP = 0.02  # seconds
+
+
+class FailedElsewhere(DmcmcError):
+    """Another rank has failed by an error that is not meant for users; that rank has the error itself."""
+
+    exit_code = 1
 
 
 class LauncherError(DmcmcError):
@@ -29,10 +35,13 @@ class World:
     rank, size : int
     local_rank, local_size : int
         Which of the ranks that share this node, and so its cores and memory, this is, and how many do.
+    agreed : Exception or None
+        The error that was last raised on all ranks.
     """
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = comm
+        self.agreed: Exception | None = None
         self.rank: int = 0 if comm is None else comm.Get_rank()
         self.size: int = 1 if comm is None else comm.Get_size()
         self.local_rank, self.local_size = (0, 1) if comm is None else _place_on_this_node(comm)
@@ -50,6 +59,58 @@ class World:
         """Return every rank's value on every rank."""
         gathered: list[Any] = [value] if self.comm is None else self.comm.allgather(value)
         return gathered
+
+    def agree(self, failure: Exception | None) -> None:
+        """Raise an error on all ranks if there is one on any of them.
+
+        Each rank calls this when it has done its part of something, with what went wrong there. The worst is raised:
+        as itself where it was, and everywhere if it is meant for users; else as :class:`FailedElsewhere`.
+        """
+        if self.comm is None:
+            if failure is not None:
+                raise failure
+            return
+        shared = failure if failure is None or isinstance(failure, DmcmcError) else _told(failure, self.rank)
+        told: list[DmcmcError | None] = self.allgather(shared)
+        failures = [(_severity(error), rank, error) for rank, error in enumerate(told) if error is not None]
+        if failures:
+            _, rank, error = min(failures, key=lambda found: found[:2])
+            self.agreed = failure if failure is not None and rank == self.rank else error
+            raise self.agreed
+
+    def together(self, work: Callable[[], T]) -> T:
+        """Return what this rank's part of something makes; an error on one rank is raised on all.
+
+        The work must not wait for other ranks.
+        """
+        if self.comm is None:
+            return work()
+        made, failure = None, None
+        try:
+            made = work()
+        except Exception as error:
+            failure = error
+        self.agree(failure)
+        return cast(T, made)
+
+    def decided(self, work: Callable[[], T]) -> T:
+        """Return what rank 0 makes on every rank, and raise what it raises."""
+        made = self.together(lambda: work() if self.rank == 0 else None)
+        return cast(T, self.bcast(made))
+
+    def give_up(self, error: BaseException) -> None:
+        """Let the launcher end all ranks when this one ends, as others may wait for it; not after an agreed error."""
+        if self.comm is not None and error is not self.agreed:
+            from mpi4py.run import set_abort_status
+
+            set_abort_status(1)
+
+    def merged(self, parts: Mapping[K, T]) -> dict[K, T]:
+        """Return every rank's entries on every rank."""
+        together: dict[K, T] = {}
+        for part in self.allgather(dict(parts)):
+            together |= part
+        return together
 
     def wait(self) -> None:
         """Wait for all ranks, and leave the cores to those that still work: messages are waited for by asking."""
@@ -94,15 +155,15 @@ def connect() -> World:
     return world
 
 
-def launched(environment: Mapping[str, str]) -> bool:
-    """Return whether an MPI launcher started this process."""
-    return any(name in environment for name in (*_SIZE_VARIABLES, *_RANK_VARIABLES))
+def _told(error: Exception, rank: int) -> FailedElsewhere:
+    """Return what other ranks are told of an error."""
+    message = " ".join(str(error).split())[:500]
+    return FailedElsewhere(f"rank {rank} has failed: {type(error).__name__}{message and ': '}{message}")
 
 
-def announced_size(environment: Mapping[str, str]) -> int:
-    """Return how many processes the launcher says it started; 1 if it does not say."""
-    sizes = [int(environment[name]) for name in _SIZE_VARIABLES if environment.get(name, "").isdecimal()]
-    return max(sizes, default=1)
+def _severity(error: Exception) -> int:
+    """Return 0 for what nobody foresaw, 1 for the end of time, 2 for the rest."""
+    return 0 if isinstance(error, FailedElsewhere) else 1 if isinstance(error, OutOfTime) else 2
 
 
 def _place_on_this_node(comm: Any) -> tuple[int, int]:

@@ -39,7 +39,6 @@ FULL: set[str] = set()
 LONG = {
     "dmcmc/cli/arguments.py:_parsers",
     "dmcmc/run/single_agent.py:solve_whole",
-    "dmcmc/run/solve.py:solve",
     "inference/bounds/dual/cuda/words.py:graph_words",
     "inference/bounds/settle.py:settle",
     "inference/orders/best_order.py:best_order",

@@ -10,14 +10,6 @@ from dmcmc.inference.runtime.errors import DmcmcError
 _PACKAGE = Path(__file__).resolve().parent
 _ROOTS = (_PACKAGE, *(p.resolve() for p in map(_PACKAGE.joinpath, ("inference", "samplers", "mpi"))))
 
-_LAUNCHER_RANKS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID")
-
-
-def launcher_rank() -> int:
-    """Return this process's rank as an MPI launcher's environment says it, without starting MPI; 0 without one."""
-    ranks = [os.environ[name] for name in _LAUNCHER_RANKS if os.environ.get(name, "").isdecimal()]
-    return int(ranks[0]) if ranks else 0
-
 
 def exit_code(error: BaseException) -> int:
     """Return what the command line exits with: 2 for bad input, 130 for Ctrl-C, 1 for everything unforeseen."""

@@ -15,7 +15,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError
 
 if TYPE_CHECKING:
-    from dmcmc.run.setup import Task
+    from dmcmc.run.setup import Setup
 
 _CONFIGURATION = re.compile(rb"(?:^|\n)problem\s*:")
 _HEAD = 65536
@@ -65,14 +65,14 @@ def check_run(config: Config, document: Document) -> None:
         resolve_device(config.device)
 
 
-def explainer(wanted: bool) -> "Callable[[Task], None] | None":
+def explainer(wanted: bool) -> "Callable[[Setup], None] | None":
     """Return what prints the choices of a run, if that is wanted."""
     if not wanted:
         return None
     from dmcmc.report.explain import print_explanation
     from dmcmc.report.plan import plan_of
 
-    return lambda task: print_explanation(plan_of(task))
+    return lambda setup: print_explanation(plan_of(setup))
 
 
 def is_configuration(path: str) -> bool:

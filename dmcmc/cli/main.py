@@ -1,10 +1,12 @@
 """The command line: ``dmcmc run``, ``solve``, ``convert``, ``graph`` and others. Only rank 0 prints."""
 
+import os
 import sys
 from collections.abc import Sequence
 
 from dmcmc.cli.arguments import parse_arguments
-from dmcmc.cli.failure import exit_code, launcher_rank, report
+from dmcmc.cli.failure import exit_code, report
+from dmcmc.mpi.launcher import announced_rank
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -12,7 +14,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Every error is one line on stderr; ``DMCMC_DEBUG=1`` adds the traceback.
     """
-    quiet = launcher_rank() != 0
+    quiet = announced_rank(os.environ) != 0
     try:
         if quiet and _answered_alone(sys.argv[1:] if argv is None else argv):
             return 0

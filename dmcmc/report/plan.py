@@ -8,7 +8,7 @@ from dmcmc.inference.runtime.memory import readable
 from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
-    from dmcmc.run.setup import Task
+    from dmcmc.run.setup import Setup
 
 
 class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,14 +75,14 @@ class Plan(Output, frozen=True, kw_only=True):
         return text_of(self)
 
 
-def plan_of(task: "Task") -> Plan:
+def plan_of(setup: "Setup") -> Plan:
     """Return what a run would do, from what was chosen for it."""
     agents = []
-    for work, choice in zip(task.surveys, task.choices, strict=True):
+    for work, choice in zip(setup.surveys, setup.choices, strict=True):
         planned = work.effort > 0 or not work.hidden
         agents.append(
             AgentPlan(
-                name=task.problem.agents[work.agent],
+                name=setup.problem.agents[work.agent],
                 variables=work.hidden + work.interface,
                 interface=work.interface,
                 rows=work.rows,
@@ -101,22 +101,22 @@ def plan_of(task: "Task") -> Plan:
         width=max((a.width for a in agents if a.width is not None), default=None),
         cells=sum(counted) if (counted := [a.cells for a in agents if a.cells is not None]) else None,
         bytes=max((a.bytes for a in agents if a.bytes is not None), default=None),
-        arithmetic=task.arithmetic.dtype.name,
-        combine=_combination(task),
+        arithmetic=setup.arithmetic.dtype.name,
+        combine=_combination(setup),
     )
 
 
-def _combination(task: "Task") -> str:
+def _combination(setup: "Setup") -> str:
     """Return how the agents' tables are combined, or how that is decided."""
     from dmcmc.run.setup import largest_join
 
-    combine, allowed = task.config.combine, task.config.budget.memory
+    combine, allowed = setup.config.combine, setup.config.budget.memory
     if combine.method == "exact":
         return "exact, as combine.method says"
     if combine.method == "mini-bucket":
         limit = "as large as budget.memory allows" if combine.z == "auto" else f"z = {combine.z}"
         return f"mini-buckets, as combine.method says; {limit}"
-    memory, most = readable(allowed), largest_join(task) * task.arithmetic.dtype.itemsize
+    memory, most = readable(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
     if most <= allowed:
         return f"exact: joined tables take at most {readable(most)}, budget.memory allows {memory}"
     return f"exact where an agent's tables fit budget.memory ({memory}), else mini-buckets; decided when they are there"

@@ -45,6 +45,8 @@ def _overview(result: Result, details: Sequence[tuple[str, str]]) -> Table:
     ]
     if result.violation:
         rows.append(("violations", str(result.violation)))
+    if result.note is not None:
+        rows.append(("note", result.note))
     rows.append(("time", f"{result.time:.3f} s"))
     rows.append(("messages", f"{result.msg_count} ({readable(result.msg_size)})"))
     if result.guarantee is not None:

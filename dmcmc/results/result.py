@@ -144,6 +144,8 @@ class Result(Output, frozen=True, kw_only=True):
         Of later cycles.
     cycle
         Rounds of a cyclic algorithm.
+    note
+        What a reader should know besides: why a run ended early. None where there is nothing.
     agents, trace, guarantee, provenance
         Details.
     """
@@ -162,6 +164,7 @@ class Result(Output, frozen=True, kw_only=True):
     extra_msg_count: int = 0
     extra_msg_size: int = 0
     cycle: int | None = None
+    note: str | None = None
     agents: tuple[AgentMetrics, ...] = ()
     trace: tuple[TracePoint, ...] = ()
     guarantee: GuaranteeReport | None = None

@@ -3,22 +3,19 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from dmcmc.inference.dpop.compression import Compression
+from dmcmc.inference.dpop.compression import Compression, Rows
 from dmcmc.inference.dpop.messages import UtilMessage, UtilStep, outside_steps, util_step
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.relaxation import EXACT, Relaxation
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.stop import Stop
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.phases import NO_STEPS, Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
+from dmcmc.mpi.phases import Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
+from dmcmc.mpi.world import World
 from dmcmc.run.combination import relaxation_of, shift_rooms
-from dmcmc.run.setup import Task
+from dmcmc.run.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
 _FEW = 4  # more agents than these have a share of the memory each
@@ -34,11 +31,27 @@ class Sides:
     lower: Compression
     upper: Compression
 
-    @classmethod
-    def plain(cls, task: Task) -> "Sides":
-        """Return sides in which every interface is itself."""
-        compression = Compression(task.problem.domains, task.problem.owner, {}, {})
-        return cls(compression, compression)
+
+def gather_sides(setup: Setup, world: World, lists: Mapping[int, Rows], listings: Mapping[int, Rows]) -> Sides:
+    """Tell all ranks which agents' interfaces are lists of rows.
+
+    Parameters
+    ----------
+    lists
+        Of this rank's agents: the rows that were sampled, which are all that their tables from below have.
+    listings
+        Of others of them: the rows that can still matter, on both sides.
+    """
+    below: dict[int, Rows] = {}
+    both: dict[int, Rows] = {}
+    for sampled, listed in world.allgather((dict(lists), dict(listings))):
+        below |= sampled
+        both |= listed
+    interfaces = {a: setup.division.locals[a].interface for a in (*below, *both)}
+    problem = setup.problem
+    upper = Compression(problem.domains, problem.owner, interfaces, both)
+    lower = Compression(problem.domains, problem.owner, interfaces, below | both) if below else upper
+    return Sides(lower, upper)
 
 
 @dataclass
@@ -67,13 +80,13 @@ class Cycle:
 
 
 def run_cycle(
-    task: Task,
+    setup: Setup,
     post: Post,
     clocks: dict[int, float],
     tables: Mapping[int, SampledTable],
     sides: Sides,
-    stop: Stop | None = None,
-) -> Cycle | ResourceError:
+    stop: Stop,
+) -> Cycle:
     """Send UTIL messages up and VALUE messages down.
 
     Parameters
@@ -83,74 +96,65 @@ def run_cycle(
     tables
         Of this rank's agents.
     stop
-        Where there is an answer already: when to give up. If it comes to that, or if some agent's tables do not fit the
-        memory, all ranks return why. Without it the cycle takes what time it needs, and that is raised.
+        When to give up.
+
+    Raises
+    ------
+    ResourceError
+        If it comes to that (:class:`.OutOfTime`), or if some agent's tables do not fit the memory; on all ranks alike.
     """
-    failure: ResourceError | None = None
-    work = _util_work(task, tables, sides, replace(task.backend, stop=NO_STOP if stop is None else stop))
+    work = _util_work(setup, tables, sides, replace(setup.backend, stop=stop))
+    steps, up = util_phase(setup.tree, post, clocks, work)
+    separators = [(sides.lower.scope(s), sides.upper.scope(s)) if s else ((), ()) for s in setup.tree.separators]
+    chosen, down = value_phase(setup.tree, post, clocks, steps, separators)
 
-    def tolerated(agent: int, messages: list[Utils]) -> Steps:
-        nonlocal failure
-        try:
-            if None in messages:  # what an agent sends that has failed
-                raise ResourceError("an agent below has failed")
-            return work(agent, messages)
-        except ResourceError as error:
-            failure = failure or error
-            none: Steps = NO_STEPS
-            return none
+    def values() -> dict[int, int]:
+        found: dict[int, int] = {}
+        for agent, choice in chosen.items():
+            found |= sides.lower.expand(choice.lower) | tables[agent].witness(choice.lower)
+        return found
 
-    steps, up = util_phase(task.tree, post, clocks, work if stop is None else tolerated)
-    if stop is not None:
-        failures: list[ResourceError] = [found for found in post.world.allgather(failure) if found is not None]
-        if failures:
-            return next((found for found in failures if isinstance(found, OutOfTime)), failures[0])
-    separators = [(sides.lower.scope(s), sides.upper.scope(s)) if s else ((), ()) for s in task.tree.separators]
-    chosen, down = value_phase(task.tree, post, clocks, steps, separators)
-    values: dict[int, int] = {}
-    for agent, choice in chosen.items():
-        values |= sides.lower.expand(choice.lower) | tables[agent].witness(choice.lower)
     roots = {
         agent: None if step.upper is None else step.upper.total
         for agent, step in steps.items()
-        if task.tree.parent[agent] < 0
+        if setup.tree.parent[agent] < 0
     }
-    return Cycle(steps, values, chosen, roots, [up, down])
+    return Cycle(steps, post.world.together(values), chosen, roots, [up, down])
 
 
 def _util_work(
-    task: Task, tables: Mapping[int, SampledTable], sides: Sides, backend: Backend
+    setup: Setup, tables: Mapping[int, SampledTable], sides: Sides, backend: Backend
 ) -> Callable[[int, list[Utils]], Steps]:
     """Return the UTIL steps of an agent as a function of its children's messages."""
-    attempts = _attempts(task)
+    attempts = _attempts(setup)
 
     @cache
     def rooms() -> list[Number]:
-        return shift_rooms(task.division, task.tree, task.arithmetic)
+        return shift_rooms(setup.division, setup.tree, setup.arithmetic)
 
-    def step(agent: int, side: Compression, own: UtilMessage, children: list[UtilMessage]) -> UtilStep:
+    def step(agent: int, side: Compression, table: UtilMessage, children: list[UtilMessage]) -> UtilStep:
         for how, memory in attempts[:-1]:
             try:
-                return limited(agent, side, own, children, how, memory)
+                return limited(agent, side, table, children, how, memory)
             except OutOfTime:
                 raise
             except ResourceError:
                 continue
-        return limited(agent, side, own, children, *attempts[-1])
+        return limited(agent, side, table, children, *attempts[-1])
 
     def limited(
-        agent: int, side: Compression, own: UtilMessage, children: list[UtilMessage], how: Relaxation, memory: int
+        agent: int, side: Compression, table: UtilMessage, children: list[UtilMessage], how: Relaxation, memory: int
     ) -> UtilStep:
         return util_step(
-            [*own, *crossing_of(task, agent, side)],
+            [*table, *crossing_of(setup, agent, side)],
             children,
-            side.scope(task.division.locals[agent].interface),
-            side.scope(task.tree.separators[agent]),
+            side.scope(setup.division.locals[agent].interface),
+            side.scope(setup.tree.separators[agent]),
             side.sizes,
-            task.arithmetic,
+            setup.arithmetic,
             backend=backend,
             memory=memory,
-            name=task.problem.agents[agent],
+            name=setup.problem.agents[agent],
             relaxation=how,
             room=lambda: rooms()[agent],
         )
@@ -168,26 +172,26 @@ def _util_work(
     return work
 
 
-def _allowance(task: Task) -> int:
+def _allowance(setup: Setup) -> int:
     """Return the bytes that an agent's UTIL step may take: all agents' tables stay until VALUE has been by."""
-    memory = task.config.budget.memory
-    many = task.problem.n_agents > _FEW and task.config.combine.method != "exact"
-    return max(1, memory // task.problem.n_agents) if many else memory
+    memory = setup.config.budget.memory
+    many = setup.problem.n_agents > _FEW and setup.config.combine.method != "exact"
+    return max(1, memory // setup.problem.n_agents) if many else memory
 
 
-def _attempts(task: Task) -> list[tuple[Relaxation, int]]:
+def _attempts(setup: Setup) -> list[tuple[Relaxation, int]]:
     """Return how an agent's UTIL step may be done, and in how many bytes of tables; the first that fits is taken.
 
     With a time budget, exact tables and mini-buckets have to fit the time too: else mini-buckets would become as large
     as the memory, however short the time. The last attempt is what fits the memory. The same in all cycles.
     """
-    relaxation, memory = relaxation_of(task.config.combine), _allowance(task)
-    seconds, last = task.config.budget.time, (relaxation, memory)
+    relaxation, memory = relaxation_of(setup.config.combine), _allowance(setup)
+    seconds, last = setup.config.budget.time, (relaxation, memory)
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
         return [last]
-    values = float(task.problem.domains.mean()) if task.problem.n_variables else 1.0
-    entries = _SHARE * seconds * task.backend.threads * _CELLS / values
-    quick = int(entries) * task.arithmetic.dtype.itemsize
+    values = float(setup.problem.domains.mean()) if setup.problem.n_variables else 1.0
+    entries = _SHARE * seconds * setup.limits.threads * _CELLS / values
+    quick = int(entries) * setup.arithmetic.dtype.itemsize
     if quick >= memory:
         return [last]
     sizes, size = [], quick // _SLOWER  # larger ones only where what is joined takes more already
@@ -198,44 +202,33 @@ def _attempts(task: Task) -> list[tuple[Relaxation, int]]:
     return split if relaxation.method == "mini-bucket" else [(EXACT, quick), *split]
 
 
-def crossing_of(task: Task, agent: int, side: Compression) -> list[Table]:
+def crossing_of(setup: Setup, agent: int, side: Compression) -> list[Table]:
     """Return the crossing factors placed at an agent, encoded."""
-    placed = [task.arithmetic.encode(task.division.crossing[i]) for i in task.tree.placed[agent]]
+    placed = [setup.arithmetic.encode(setup.division.crossing[i]) for i in setup.tree.placed[agent]]
     return [side.table(*table) for table in placed]
 
 
 def run_outside(
-    task: Task, post: Post, cycle: Cycle, tables: Mapping[int, SampledTable], side: Compression
+    setup: Setup, post: Post, cycle: Cycle, tables: Mapping[int, SampledTable], side: Compression
 ) -> tuple[dict[int, UtilMessage], dict[int, Sent]]:
-    """Tell each agent a bound on what the rest of its component adds to its rows (after a cycle with bounds)."""
+    """Tell each agent a bound on what all others of its component add to its rows (after a cycle with bounds)."""
 
     def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
         upper = tables[agent].upper
         assert upper is not None, "only after a cycle in which all had bounds"
         return outside_steps(
             upper,
-            crossing_of(task, agent, side),
+            crossing_of(setup, agent, side),
             [message.upper or () for message in cycle.steps[agent].received],
             outside,
-            side.scope(task.division.locals[agent].interface),
-            side.scope(task.tree.separators[agent]),
-            [side.scope(task.tree.separators[child]) for child in task.tree.children[agent]],
+            side.scope(setup.division.locals[agent].interface),
+            side.scope(setup.tree.separators[agent]),
+            [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]],
             side.sizes,
-            task.arithmetic,
+            setup.arithmetic,
             _OUTSIDE,
-            _allowance(task),
-            task.backend,
+            _allowance(setup),
+            setup.backend,
         )
 
-    return outside_phase(task.tree, post, work)
-
-
-def rows_of(task: Task, interface: tuple[int, ...], sizes: NDArray[np.int64], tables: UtilMessage) -> NDArray[Any]:
-    """Return the sum of tables over parts of an interface as one array of its rows, flat (encoded)."""
-    shape = [int(sizes[v]) for v in interface]
-    total = np.zeros(shape, dtype=task.arithmetic.dtype)
-    for scope, values in tables:
-        order = sorted(range(len(scope)), key=lambda axis: interface.index(scope[axis]))
-        wide = [shape[i] if v in scope else 1 for i, v in enumerate(interface)]
-        total = task.arithmetic.add(total, values.transpose(order).reshape(wide))
-    return total.reshape(-1)
+    return outside_phase(setup.tree, post, work)

@@ -7,8 +7,8 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.mpi.phases import Chosen, Sent, Steps
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, guarantee_report
-from dmcmc.run.incumbent import Standing
-from dmcmc.run.setup import Task
+from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.setup import Setup
 from dmcmc.samplers.auto.choose import Choice
 from dmcmc.samplers.contract.protocol import SampledTable
 
@@ -22,7 +22,7 @@ class Share(NamedTuple):
 
 
 def metrics_of(
-    task: Task,
+    setup: Setup,
     agent: int,
     table: SampledTable,
     steps: Steps,
@@ -32,9 +32,9 @@ def metrics_of(
     extra: Sequence[Sent],
 ) -> AgentMetrics:
     """Return what one agent did."""
-    local, own = task.division.locals[agent], range(task.original.n_variables)
+    local, own = setup.division.locals[agent], range(setup.original.n_variables)
     return AgentMetrics(
-        name=task.problem.agents[agent],
+        name=setup.problem.agents[agent],
         method=table.method,
         exact=table.exact,
         variables=sum(v in own for v in (*local.interface, *local.hidden)),
@@ -49,7 +49,7 @@ def metrics_of(
         extra_msg_count=sum(s.count for s in extra),
         extra_msg_size=sum(s.size for s in extra),
         z=steps.lower.z,
-        gap=gap_at(table, chosen, task.arithmetic),
+        gap=gap_at(table, chosen, setup.arithmetic),
     )
 
 
@@ -76,21 +76,21 @@ def _entry(table: Table, values: Mapping[int, int]) -> float:
 
 
 def result_of(
-    task: Task, standing: Standing, shares: Sequence[Share], ranks: int, seconds: float, cycles: int
+    setup: Setup, incumbent: Incumbent, shares: Sequence[Share], ranks: int, seconds: float, cycles: int
 ) -> Result:
     """Put the ranks' parts together."""
-    problem, outcome = task.original, standing.outcome
-    assert outcome is not None and standing.values is not None
+    problem, outcome = setup.original, incumbent.outcome
+    assert outcome is not None and incumbent.values is not None
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
     agents = tuple(metrics[a] for a in range(problem.n_agents))
-    options = task.config.local
+    options = setup.config.local
     sampled = sum(not m.exact for m in agents)
     report = options.guarantee and guarantee_report(
         options.guarantee.alpha, options.guarantee.epsilon, options.runs * options.samples, sampled
     )
-    status = "timeout" if standing.timed_out else outcome.status
+    status = "timeout" if incumbent.timed_out else outcome.status
     return Result(
         status=status,
         objective=outcome.objective,
@@ -99,7 +99,7 @@ def result_of(
         violation=outcome.violation,
         assignment=None
         if outcome.status == "infeasible"
-        else problem.assignment(standing.values[: problem.n_variables]),
+        else problem.assignment(incumbent.values[: problem.n_variables]),
         sense="max" if problem.sense == "max" else "min",
         time=seconds,
         simulated_time=max(share.clock for share in shares),
@@ -108,34 +108,35 @@ def result_of(
         extra_msg_count=sum(m.extra_msg_count for m in agents),
         extra_msg_size=sum(m.extra_msg_size for m in agents),
         cycle=cycles,
+        note=incumbent.note,
         agents=agents,
-        trace=tuple(standing.trace),
+        trace=tuple(incumbent.trace),
         guarantee=report or None,
         provenance=provenance(
-            task.config,
+            setup.config,
             ranks,
-            task.backend.threads,
-            _plan(task, agents),
+            setup.backend.threads,
+            _plan(setup, agents),
             "cuda" if any(share.used_gpu for share in shares) else "cpu",
         ),
     )
 
 
-def _plan(task: Task, agents: Sequence[AgentMetrics]) -> dict[str, object]:
+def _plan(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
     """Return what was chosen, as plain data."""
-    names = task.problem.agents
+    names = setup.problem.agents
     return {
-        "arithmetic": task.arithmetic.dtype.name,
-        "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(task.tree.parent)},
+        "arithmetic": setup.arithmetic.dtype.name,
+        "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(setup.tree.parent)},
         "separators": {
-            names[a]: [task.problem.variables[v] for v in sep] for a, sep in enumerate(task.tree.separators) if sep
+            names[a]: [setup.problem.variables[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep
         },
-        "methods": dict(zip(names, task.methods, strict=True)),
+        "methods": dict(zip(names, setup.methods, strict=True)),
         "choices": {
-            names[work.agent]: _choice(choice) for work, choice in zip(task.surveys, task.choices, strict=True)
+            names[work.agent]: _choice(choice) for work, choice in zip(setup.surveys, setup.choices, strict=True)
         },
         "combine": {a.name: "exact" if a.z is None else f"mini-bucket, z = {a.z}" for a in agents},
-        "ranks": dict(zip(names, task.owner, strict=True)),
+        "ranks": dict(zip(names, setup.owner, strict=True)),
     }
 
 

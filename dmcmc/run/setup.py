@@ -1,6 +1,6 @@
 """What every rank knows before the work starts: the problem divided, its numbers, the agents' tree, methods, places."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -12,26 +12,27 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.device import gpu_problem
-from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.stop import Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import arithmetic_for
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto.choose import CPU_CELLS, Choice, Limits, choose, exact_option, fixed_choice
+from dmcmc.samplers.auto.choose import Choice, Limits, choose, fixed_choice
+from dmcmc.samplers.auto.machine import look_around
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.auto.survey import Survey, survey
 from dmcmc.samplers.contract.protocol import Settings as SolverSettings
 from dmcmc.samplers.model.schedule import Temperature
 
-_QUICK = 0.05  # of the time budget
 _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up to here, else so many
 
 
 @dataclass(frozen=True)
-class Task:
+class Setup:
     """What every rank knows before the work starts.
+
+    All of it is the same on every rank, but for the backend: the numbers of threads may differ.
 
     Attributes
     ----------
@@ -61,6 +62,11 @@ class Task:
     backend: Backend
 
     @property
+    def timed(self) -> bool:
+        """Whether there is a time budget."""
+        return self.config.budget.time is not None
+
+    @property
     def methods(self) -> tuple[str, ...]:
         """The local solver of each agent."""
         return tuple(choice.method for choice in self.choices)
@@ -69,6 +75,20 @@ class Task:
     def listed(self) -> tuple[int, ...]:
         """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
         return tuple(choice.listed for choice in self.choices)
+
+    def of_rank(self, rank: int) -> list[int]:
+        """Return the agents that a rank works for."""
+        return [agent for agent, owner in enumerate(self.owner) if owner == rank]
+
+    def ending(self, stop: Stop) -> "Setup":
+        """Return the same for work that has to end."""
+        return replace(self, backend=replace(self.backend, stop=stop))
+
+    def changed(self, choices: Mapping[int, Choice]) -> "Setup":
+        """Return the same with other choices of some agents; the same object if there are none."""
+        if not choices:
+            return self
+        return replace(self, choices=tuple(choices.get(a, choice) for a, choice in enumerate(self.choices)))
 
     def settings(self) -> SolverSettings:
         """Return what local solvers are told."""
@@ -83,47 +103,64 @@ class Task:
         )
 
 
-def prepare(original: Problem, config: Settings, world: World) -> Task:
-    """Divide the problem, choose each agent's method and place the agents: the same on every rank.
+def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
+    """Divide the problem, choose each agent's method and place the agents; called by all ranks.
 
-    The costly part, planning each agent's elimination, is shared out among the ranks.
+    The costly part, planning each agent's elimination, is shared out among the ranks. What depends on a machine is
+    decided by rank 0: ranks may have different numbers of cores.
+
+    Parameters
+    ----------
+    measure
+        Returns this machine's rates, where a choice depends on them.
     """
-    problem = densify(original, config.budget.memory).problem
-    division = divide(problem)
-    arithmetic = arithmetic_for(problem, config.combine)
-    surveyed: list[Survey] = []
-    failure: DmcmcError | None = None
-    mine = division.locals[world.rank :: world.size]
+
+    def division() -> tuple[Problem, Division, Arithmetic, PseudoTree]:
+        problem = densify(original, config.budget.memory).problem
+        divided = divide(problem)
+        return problem, divided, arithmetic_for(problem, config.combine), build_pseudotree(problem, divided)
+
+    problem, divided, arithmetic, tree = world.together(division)
     threads = max(1, cores() // world.local_size)
-    try:
-        if config.local.method in ("auto", "exact"):
-            run_parallel([partial(getattr, local, "plan") for local in mine], threads)
-        for local in mine:
-            surveyed.append(_survey(local, config, arithmetic))
-    except DmcmcError as error:
-        failure = error
-    shares = world.allgather(failure or surveyed)
-    for share in shares:
-        if isinstance(share, DmcmcError):
-            raise share
-    surveys = tuple(shares[agent % world.size][agent // world.size] for agent in range(problem.n_agents))
-    backend = Backend.of(config.device, threads, world.local_size)
-    limits, rates = _limits(surveys, config, world, backend)
-    choices = _choose(surveys, config.local.method, limits, rates)
-    return Task(
+    surveys = _surveys(divided, config, arithmetic, world, threads)
+    backend = world.together(partial(Backend.of, config.device, threads, world.local_size))
+
+    def decision() -> tuple[Limits, Rates, tuple[Choice, ...], tuple[int, ...]]:
+        limits, rates = _limits(surveys, config, world.size, threads, measure)
+        choices = _choose(surveys, config.local.method, limits, rates)
+        return limits, rates, choices, place_agents([choice.seconds for choice in choices], world.size)
+
+    limits, rates, choices, owner = world.decided(decision)
+    return Setup(
         original=original,
         problem=problem,
         config=config,
-        division=division,
+        division=divided,
         arithmetic=arithmetic,
-        tree=build_pseudotree(problem, division),
+        tree=tree,
         surveys=surveys,
-        choices=tuple(choices),
+        choices=choices,
         limits=limits,
         rates=rates,
-        owner=place_agents([choice.seconds for choice in choices], world.size),
+        owner=owner,
         backend=backend,
     )
+
+
+def _surveys(
+    division: Division, config: Settings, arithmetic: Arithmetic, world: World, threads: int
+) -> tuple[Survey, ...]:
+    """Count all agents' work, each on one rank."""
+    mine = division.locals[world.rank :: world.size]
+
+    def count() -> list[Survey]:
+        if config.local.method in ("auto", "exact"):
+            run_parallel([partial(getattr, local, "plan") for local in mine], threads)
+        return [_survey(local, config, arithmetic) for local in mine]
+
+    counted = world.allgather(world.together(count))
+    agents = range(len(division.locals))
+    return tuple(counted[agent % world.size][agent // world.size] for agent in agents)
 
 
 def _survey(local: LocalProblem, config: Settings, arithmetic: Arithmetic) -> Survey:
@@ -141,45 +178,30 @@ def _survey(local: LocalProblem, config: Settings, arithmetic: Arithmetic) -> Su
     return survey(local, listed, options.runs, options.samples, memory, arithmetic, planned)
 
 
-def _choose(surveys: Sequence[Survey], method: str, limits: Limits, rates: Rates) -> list[Choice]:
-    """Choose what each agent does, the same on every rank."""
+def _choose(surveys: Sequence[Survey], method: str, limits: Limits, rates: Rates) -> tuple[Choice, ...]:
+    """Choose what each agent does."""
     if method != "auto":
-        return [fixed_choice(work, method, limits, rates) for work in surveys]
-    return choose(surveys, limits, rates)
+        return tuple(fixed_choice(work, method, limits, rates) for work in surveys)
+    return tuple(choose(surveys, limits, rates))
 
 
-def _limits(surveys: Sequence[Survey], config: Settings, world: World, backend: Backend) -> tuple[Limits, Rates]:
-    """Return what the run may take, and how fast it is: what rank 0 finds, told to all."""
+def _limits(
+    surveys: Sequence[Survey], config: Settings, ranks: int, threads: int, measure: Callable[[], Rates]
+) -> tuple[Limits, Rates]:
+    """Return what the run may take, and how fast it is; without a time budget nothing depends on the machine."""
     time, cells = config.budget.time, config.local.cells
     limits = Limits(
         time=time,
         gap=config.budget.gap,
         memory=config.budget.memory,
         cells=None if cells == "auto" else cells,
-        threads=1 if time is None else backend.threads,  # without a time budget nothing depends on the machine
-        ranks=world.size,
+        threads=1 if time is None else threads,
+        ranks=ranks,
         bound=config.local.bound,
     )
     if config.local.method != "auto":
         return limits, NOMINAL
-    found: tuple[Limits, Rates] | None = None
-    if world.rank == 0:
-        needed = [exact_option(work, limits, NOMINAL).seconds for work in surveys]
-        open_already = config.device == "cuda"
-        if open_already or (config.device == "auto" and _wants_a_gpu(surveys, needed, limits)):
-            limits = replace(limits, gpu=gpu_problem() is None, opened=open_already)
-        # What is quick by far needs no measuring.
-        measured = time is not None and sum(needed) > _QUICK * time
-        found = limits, load_rates() if measured else NOMINAL
-    agreed: tuple[Limits, Rates] = world.bcast(found)
-    return agreed
-
-
-def _wants_a_gpu(surveys: Sequence[Survey], seconds: Sequence[float], limits: Limits) -> bool:
-    """Return whether a GPU could change the choice: to look for one takes a moment."""
-    if limits.time is not None:
-        return limits.time > NOMINAL.gpu_open and sum(seconds) > NOMINAL.gpu_open
-    return limits.cells is None and any(work.cells > CPU_CELLS for work in surveys)
+    return look_around(surveys, limits, config.device, measure)
 
 
 def temperature_of(option: str | float | Cooling) -> Temperature:
@@ -189,12 +211,12 @@ def temperature_of(option: str | float | Cooling) -> Temperature:
     return Temperature() if isinstance(option, str) else Temperature.constant(float(option))
 
 
-def largest_join(task: Task) -> int:
+def largest_join(setup: Setup) -> int:
     """Return the entries of the largest table that combining can take, if all an agent meets was one table."""
-    tree, most = task.tree, 1
-    for local in task.division.locals:
+    tree, most = setup.tree, 1
+    for local in setup.division.locals:
         met = {*local.interface, *tree.separators[local.agent]}
         for child in tree.children[local.agent]:
             met.update(tree.separators[child])
-        most = max(most, prod(int(task.problem.domains[v]) for v in met))
+        most = max(most, prod(int(setup.problem.domains[v]) for v in met))
     return most

@@ -19,7 +19,7 @@ from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.cache import warm_marker
 from dmcmc.mpi.world import World
 from dmcmc.run.progress import Progress
-from dmcmc.run.setup import Task, largest_join, prepare
+from dmcmc.run.setup import Setup, largest_join, prepare
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates
 from dmcmc.samplers.auto.survey import SAMPLER
@@ -45,22 +45,22 @@ def warm_up_planning(config: Settings, world: World, progress: Progress) -> None
     _once(f"planning {auto}", work, world, progress)
 
 
-def warm_up_solving(task: Task, world: World, progress: Progress, solve: Solve) -> float:
-    """Compile what the agents of a task use; return the seconds that this took."""
+def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve) -> float:
+    """Compile what the agents of a setup use; return the seconds that this took."""
     start = time.perf_counter()
-    methods = {*task.methods}
-    providers = {choice.bound for choice in task.choices} - {"none"}
-    budget = task.config.budget.time
-    exact = sum(choice.seconds for choice in task.choices if choice.method == "exact")
+    methods = {*setup.methods}
+    providers = {choice.bound for choice in setup.choices} - {"none"}
+    budget = setup.config.budget.time
+    exact = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
     if budget is not None and exact > _SERIOUS * budget:  # some may have to be sampled in the end
         methods.add(SAMPLER)
         providers.add("triangles")
-    combine = task.config.combine
-    fits = largest_join(task) * task.arithmetic.dtype.itemsize <= task.config.budget.memory
+    combine = setup.config.combine
+    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= setup.config.budget.memory
     split = combine.method == "mini-bucket" or (combine.method == "auto" and not fits)
-    listed, wide = any(task.listed), bool(task.problem.domains.max(initial=0) > 256)
-    tables = sorted({factor.table.dtype for factor in task.problem.factors}, key=str) or [np.dtype(np.int32)]
-    dtype = task.arithmetic.dtype
+    listed, wide = any(setup.listed), bool(setup.problem.domains.max(initial=0) > 256)
+    tables = sorted({factor.table.dtype for factor in setup.problem.factors}, key=str) or [np.dtype(np.int32)]
+    dtype = setup.arithmetic.dtype
     what = [
         *sorted(map(_kernel, methods)), *sorted(providers), split and [combine.partition, combine.moment_matching],
         listed, wide, tables, dtype,

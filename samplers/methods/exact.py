@@ -66,6 +66,20 @@ class ExactSolver:
         return [tables[i] for i in range(len(problems))]
 
 
+def at_once(problems: Sequence[LocalProblem], backend: Backend | None) -> list[list[int]]:
+    """Return which agents, by their places, are best eliminated together: all, or each by itself.
+
+    Parameters
+    ----------
+    backend
+        What would eliminate them; None where nobody waits for one in particular.
+    """
+    places = list(range(len(problems)))
+    if places and (backend is None or backend.takes_at_once([local.plan for local in problems])):
+        return [places]
+    return [[place] for place in places]
+
+
 def _solve(problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
     """Eliminate agents; what several took together counts for each by its cells."""
     start, arithmetic = time.perf_counter(), settings.arithmetic

@@ -13,8 +13,8 @@ from support.ranks import lines, needs_mpirun, start
 
 from dmcmc import Factor, Problem
 from dmcmc.formats import native
+from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.placement import place_agents
-from dmcmc.mpi.world import announced_size, launched
 
 pytest.importorskip("mpi4py")
 

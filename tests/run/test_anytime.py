@@ -1,6 +1,8 @@
 """A run that goes on: bounds that hold at any time, rows that are left out, ends by time, gap and Ctrl-C."""
 
 import json
+import os
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -8,12 +10,13 @@ import pytest
 from support import soundness
 from support.problem_strategies import random_problem
 from support.ranks import needs_mpirun, start
-from support.runs import answer, dense_problem, hard_problem, written
+from support.runs import answer, begun, dense_problem, finished, hard_problem, written
 
 from dmcmc import Factor, Problem
+from dmcmc.formats import native
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.run.agent import _beyond
+from dmcmc.run.agent.above import beyond
 from dmcmc.samplers.contract.protocol import Settings
 from dmcmc.samplers.row_choice import choose_rows
 
@@ -21,18 +24,21 @@ ROOT = Path(__file__).resolve().parents[2]
 
 INTERRUPTED = """
 import os, signal, sys
-import dmcmc.run.solve
-from dmcmc.cli.main import main
+from dmcmc.formats import native
+from dmcmc.mpi.world import connect
+from dmcmc.run.progress import Silent
+from dmcmc.run.solve import solve
+from dmcmc.config.settings import Budget, Local, Settings
 
-improve_all = dmcmc.run.solve.improve_all
+class Interrupting(Silent):
+    def stage(self, title, total=None):
+        if title.startswith("improving"):
+            os.kill(os.getpid(), signal.SIGINT)
 
-def interrupted(*arguments):
-    for _ in range(int(sys.argv[1])):
-        os.kill(os.getpid(), signal.SIGINT)
-    return improve_all(*arguments)
-
-dmcmc.run.solve.improve_all = interrupted
-sys.exit(main(sys.argv[2:]))
+config = Settings(local=Local(method="gibbs"), budget=Budget(time=20.0))
+result = solve(native.load(sys.argv[1]), config, connect(), Interrupting())
+if result is not None:
+    print(result.to_json())
 """
 
 
@@ -76,20 +82,22 @@ def test_time_is_up_before_there_is_a_bound():
 
 @pytest.mark.parametrize("ranks", [0, pytest.param(3, marks=needs_mpirun)])
 def test_ctrl_c_brings_the_best_answer_so_far_and_its_bound(tmp_path, ranks):
-    config = written(tmp_path, hard_problem(agents=3), local={"method": "gibbs"}, budget={"time": 20})
+    native.save(hard_problem(agents=3), tmp_path / "problem.npz")
     (tmp_path / "driver.py").write_text(INTERRUPTED)
-    done = start(ranks, str(tmp_path / "driver.py"), "1", "run", config, "--json")
+    done = start(ranks, str(tmp_path / "driver.py"), str(tmp_path / "problem.npz"))
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["status"] == "timeout" and result["objective"] <= result["bound"] and result["assignment"]
     assert result["time"] < 20
 
 
-def test_a_second_ctrl_c_ends_the_run(tmp_path):
-    config = written(tmp_path, hard_problem(), local={"method": "gibbs"}, budget={"time": 20})
-    (tmp_path / "driver.py").write_text(INTERRUPTED)
-    done = start(0, str(tmp_path / "driver.py"), "2", "run", config)
-    assert (done.returncode, done.stdout) == (130, "") and "interrupted" in done.stderr
+def test_a_second_ctrl_c_ends_the_run():
+    def impatient(run, directive):
+        for _ in range(2):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        finished(begun(hard_problem(), local={"method": "gibbs"}, budget={"time": 20}), improve=impatient)
 
 
 @needs_mpirun
@@ -158,4 +166,4 @@ def test_rows_are_filled_up_to_the_number_asked_for():
 
 
 def test_whole_utilities_beat_a_limit_from_the_next_whole_number_on():
-    assert [_beyond(limit) for limit in (3, 3.0, 3.4, -0.5, float("inf"))] == [4, 4, 4, 0, float("inf")]
+    assert [beyond(limit) for limit in (3, 3.0, 3.4, -0.5, float("inf"))] == [4, 4, 4, 0, float("inf")]

@@ -1,91 +1,79 @@
 """Runs end when they should: exact agents that take too long give up, Ctrl-C is heard, what cannot improve ends."""
 
 import json
+import time
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace as replace_struct
 from support.ranks import needs_mpirun, start
-from support.runs import answer, dense_problem, hard_problem, written
+from support.runs import Slow, answer, begun, dense_problem, finished, hard_problem
 
 from dmcmc import Factor, Problem
-from dmcmc.config.settings import Budget, Local, Settings
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.formats import native
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.runtime.stop import Stop
 from dmcmc.report.plan import plan_of
-from dmcmc.run.solve import solve
-from dmcmc.samplers.methods import exact
+
+HEAD = """
+import os, signal, sys, threading, time
+from dmcmc.formats import native
+from dmcmc.inference.runtime.stop import Stop
+from dmcmc.mpi.world import connect
+from dmcmc.run.rank import Run
+from support.runs import Slow, begun, finished
+
+problem, world = native.load(sys.argv[1]), connect()
+"""
 
 SLOW = """
-import time
-from dmcmc.inference.runtime.stop import NO_STOP
-from dmcmc.samplers.methods import exact
-
-quick = exact._solve
-
-def slow(problems, settings):
-    while any(local.agent in (1, 2) for local in problems) and settings.backend.stop is not NO_STOP:
-        settings.backend.stop.check()
-        time.sleep(0.001)
-    return quick(problems, settings)
-
-exact._solve = slow
+run = begun(problem, world=world, change=lambda setup: Slow.for_agents(setup, (1, 2)), budget={"time": 4.0})
+result = finished(run)
 """
 
 ABANDONED = """
-import dmcmc.run.cycle
-from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.runtime.stop import NO_STOP
-from dmcmc.mpi.world import connect
-
-util_step, world = dmcmc.run.cycle.util_step, connect()
-
-def given_up(*arguments, backend, **named):
-    if world.rank == world.size - 1 and backend.stop is not NO_STOP:
-        raise OutOfTime("out of time")
-    return util_step(*arguments, backend=backend, **named)
-
-dmcmc.run.cycle.util_step = given_up
+last = world.rank == world.size - 1
+stop = Stop(time.perf_counter() + (-10 if last else 60))
+result = finished(begun(problem, world=world, stop=stop, local={"method": "gibbs"}, budget={"time": 60}))
 """
 
 INTERRUPTED = """
-import os, signal, threading
-import dmcmc.run.solve
-from dmcmc.run.incumbent import Standing
-
-order, improve_all = Standing.order, dmcmc.run.solve.improve_all
-
-def one_long_slice(self, *arguments):
-    found = order(self, *arguments)
-    return found._replace(seconds=100.0, sampled=SAMPLED) if self.deadline else found
-
-def interrupted(*arguments):
-    if arguments[-1].seconds > 1:
+def interrupted(run, directive):
+    if directive.seconds > 1:
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
-    return improve_all(*arguments)
+    Run.improve(run, directive)
 
-Standing.order = one_long_slice
-dmcmc.run.solve.improve_all = interrupted
+local = {"method": "gibbs", "bound": "triangles"}
+run = begun(problem, world=world, local=local, budget={"time": 100})
+result = finished(run, lambda directive: directive._replace(seconds=100.0, sampled=SAMPLED), interrupted)
 """
 
-MAIN = """
-import sys
-from dmcmc.cli.main import main
-sys.exit(main(sys.argv[1:]))
+PRINT = """
+if result is not None:
+    print(result.to_json())
 """
 
 
-def driven(tmp_path, ranks, code, config):
-    """The result of a run in which something has been replaced."""
-    (tmp_path / "driver.py").write_text(code + MAIN)
-    done = start(ranks, str(tmp_path / "driver.py"), "run", config, "--json")
+def driven(tmp_path, ranks, code, problem):
+    """The result of a run in which something is not as usual."""
+    native.save(problem, tmp_path / "problem.npz")
+    (tmp_path / "driver.py").write_text(HEAD + code + PRINT)
+    done = start(ranks, str(tmp_path / "driver.py"), str(tmp_path / "problem.npz"))
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-@pytest.fixture
-def slow(monkeypatch):
-    """Let the eliminations of agents 1 and 2 take for ever."""
-    monkeypatch.setattr(exact, "_solve", exact._solve)  # to be restored
-    exec(SLOW, {})
+@dataclass(frozen=True)
+class Watched(Backend):
+    """A backend that notes how long it may take."""
+
+    seen: list = field(default_factory=list)
+
+    def eliminate_all(self, *arguments):
+        self.seen.append(self.stop.until)
+        return super().eliminate_all(*arguments)
 
 
 def small(agents=4):
@@ -93,39 +81,41 @@ def small(agents=4):
 
 
 @pytest.mark.parametrize("method", ["auto", "exact"])
-def test_an_agent_whose_elimination_takes_too_long_is_sampled_and_bounded(slow, method):
+def test_an_agent_whose_elimination_takes_too_long_is_sampled_and_bounded(method):
     problem, told = small(), []
     best = answer(problem, local={"method": "gibbs"}, budget={"time": 20.0}).objective
-    settings = Settings(local=Local(method=method), budget=Budget(time=2.0))
-    result = solve(problem, settings, explain=told.append)
+    sections = {"local": {"method": method}, "budget": {"time": 2.0}}
+    run = begun(problem, change=lambda setup: Slow.for_agents(setup, (1, 2)), explain=told.append, **sections)
+    result = finished(run)
     assert [agent.method for agent in result.agents] == ["exact", "annealing", "annealing", "exact"]
     assert result.objective <= best <= result.bound
     plan = result.provenance["plan"]
     assert plan["methods"] == {"a0": "exact", "a1": "annealing", "a2": "annealing", "a3": "exact"}
     assert "given up after" in plan["choices"]["a1"]["reason"]
-    assert [set(task.methods) for task in told] == [{"exact"}, {"exact", "annealing"}]
-    assert "was given up after" in str(plan_of(told[1]))
+    assert [set(setup.methods) for setup in told] == [{"exact", "annealing"}]
+    assert "was given up after" in str(plan_of(told[0]))
 
 
-def test_without_a_time_budget_nothing_is_given_up(monkeypatch):
-    seen = []
-    quick = exact._solve
-    monkeypatch.setattr(exact, "_solve", lambda some, s: seen.append(s.backend.stop.until) or quick(some, s))
-    assert answer(small()).status == "optimal" and set(seen) == {float("inf")}
+def test_without_a_time_budget_nothing_is_given_up():
+    watched = Watched()
+    run = begun(small(), change=lambda setup: replace(setup, backend=watched))
+    assert finished(run).status == "optimal" and set(watched.seen) == {float("inf")}
 
 
-def test_an_agent_that_cannot_be_sampled_is_not_given_up(monkeypatch):
-    seen = []
-    quick = exact._solve
-    monkeypatch.setattr(exact, "_solve", lambda some, s: seen.append(s.backend.stop.until) or quick(some, s))
-    monkeypatch.setattr("dmcmc.samplers.auto.survey._obstacle", lambda *_: "too many rows")
-    assert answer(small(), budget={"time": 5.0}).status == "optimal" and set(seen) == {float("inf")}
+def test_an_agent_that_cannot_be_sampled_is_not_given_up():
+    watched = Watched()
+
+    def unsampled(setup):
+        surveys = tuple(work._replace(obstacle="too many rows") for work in setup.surveys)
+        return replace(setup, backend=watched, surveys=surveys)
+
+    run = begun(small(), change=unsampled, budget={"time": 5.0})
+    assert finished(run).status == "optimal" and set(watched.seen) == {float("inf")}
 
 
 @needs_mpirun
 def test_all_ranks_know_who_has_given_up(tmp_path):
-    config = written(tmp_path, small(), budget={"time": 4.0})
-    result = driven(tmp_path, 2, SLOW, config)
+    result = driven(tmp_path, 2, SLOW, small())
     assert [agent["method"] for agent in result["agents"]] == ["exact", "annealing", "annealing", "exact"]
     assert {agent["rank"] for agent in result["agents"]} == {0, 1}
     assert result["bound"] >= result["objective"]
@@ -133,42 +123,47 @@ def test_all_ranks_know_who_has_given_up(tmp_path):
 
 @needs_mpirun
 def test_a_later_combination_is_abandoned_on_all_ranks_when_one_is_out_of_time(tmp_path):
-    config = written(tmp_path, hard_problem(agents=3), local={"method": "gibbs"}, budget={"time": 60})
-    result = driven(tmp_path, 2, ABANDONED, config)
+    result = driven(tmp_path, 2, ABANDONED, hard_problem(agents=3))
     assert result["status"] == "timeout" and result["cycle"] > 1 and result["time"] < 60
     assert result["objective"] <= result["bound"] and result["assignment"]
 
 
-def test_the_first_combination_is_not_abandoned(monkeypatch):
-    from dmcmc.run import cycle
-
-    step = cycle.util_step
-
-    def late(*arguments, backend, **named):
-        assert backend.stop.until == float("inf")
-        return step(*arguments, backend=backend, **named)
-
-    monkeypatch.setattr(cycle, "util_step", late)
-    local = {"method": "exact"}
-    assert answer(dense_problem(0), local=local, budget={"time": 0.001}).objective is not None
+def test_the_first_combination_is_not_abandoned_but_a_later_one_is():
+    problem, over = dense_problem(0), Stop(time.perf_counter() - 10)
+    run = begun(problem, stop=over, local={"method": "gibbs", "runs": 1, "samples": 1}, budget={"time": 1.0})
+    run.first_tables()
+    first = run.combine()
+    assert not run.agree(first)._replace(stop=False).stop
+    given_up = run.combine()
+    assert isinstance(given_up, OutOfTime)
+    assert run.agree(given_up).stop
+    assert run.result().status == "timeout"
 
 
-def test_a_first_cycle_raises_what_a_later_one_returns(monkeypatch):
-    from dmcmc.run import cycle
+def test_what_does_not_fit_the_memory_ends_a_first_cycle_with_an_error_and_a_later_one_with_the_answer():
+    problem, sections = dense_problem(0), {"local": {"method": "exact"}, "combine": {"method": "exact"}}
 
-    def never(*_, **__):
-        raise OutOfTime("out of time")
+    def tight(run):
+        config = run.setup.config
+        run.setup = replace(run.setup, config=replace_struct(config, budget=replace_struct(config.budget, memory=700)))
 
-    monkeypatch.setattr(cycle, "util_step", never)
-    with pytest.raises(OutOfTime):
-        answer(small())
+    run = begun(problem, **sections)
+    run.first_tables()
+    tight(run)
+    with pytest.raises(ResourceError, match=r"budget\.memory"):
+        run.combine()
+    run = begun(problem, **sections)
+    run.first_tables()
+    run.agree(run.combine())
+    tight(run)
+    assert run.agree(run.combine()).stop
+    result = run.result()
+    assert result.status == "optimal" and "want of memory" in result.note and "budget.memory" in result.note
 
 
 @pytest.mark.parametrize(("ranks", "sampled"), [(0, 1.0), (0, 0.0), pytest.param(2, 0.0, marks=needs_mpirun)])
 def test_ctrl_c_is_heard_by_the_agent_at_work(tmp_path, ranks, sampled):
-    problem = hard_problem(agents=2)
-    config = written(tmp_path, problem, local={"method": "gibbs", "bound": "triangles"}, budget={"time": 100})
-    result = driven(tmp_path, ranks, INTERRUPTED.replace("SAMPLED", str(sampled)), config)
+    result = driven(tmp_path, ranks, INTERRUPTED.replace("SAMPLED", str(sampled)), hard_problem(agents=2))
     assert result["status"] == "timeout" and result["time"] < 50
     assert result["objective"] <= result["bound"] and result["assignment"]
 
@@ -195,16 +190,14 @@ def test_what_time_cannot_improve_ends_without_it(bound, floats):
     assert (result.bound is None) == (bound == "none")
 
 
-def test_with_a_time_budget_tables_are_combined_as_far_as_there_is_time(monkeypatch):
-    from dmcmc.run import cycle
-
+def test_with_a_time_budget_tables_are_combined_as_far_as_there_is_time():
     problem, sections = dense_problem(0), {"local": {"method": "exact"}}
     best = answer(problem, **sections)
     assert best.status == "optimal" and all(agent.z is None for agent in best.agents)
-    monkeypatch.setattr(cycle, "_CELLS", 100.0)
-    first = answer(problem, **sections, budget={"time": 60.0, "gap": 10.0})
+    short = {"time": 1e-5}
+    first = answer(problem, **sections, budget=short)
     assert any(agent.z is not None for agent in first.agents)
     assert first.cycle == 1 and first.objective <= best.objective <= first.bound
-    exact = answer(problem, **sections, combine={"method": "exact"}, budget={"time": 60.0})
+    exact = answer(problem, **sections, combine={"method": "exact"}, budget=short)
     assert exact.status == "optimal" and all(agent.z is None for agent in exact.agents)
     assert all(agent.z is None for agent in answer(problem, **sections).agents)

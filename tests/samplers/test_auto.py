@@ -20,7 +20,7 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.run import setup as task
+from dmcmc.run.setup import prepare
 from dmcmc.samplers.auto import rates
 from dmcmc.samplers.auto.choose import Limits, choose, sweeps_for
 from dmcmc.samplers.auto.effort import bucket_efforts
@@ -164,14 +164,12 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
     assert rates.load_rates() == NOMINAL
 
 
-def test_only_a_time_budget_looks_at_the_machine(monkeypatch):
-    monkeypatch.setattr(task, "load_rates", lambda: pytest.fail("measured"))
+def test_only_a_time_budget_looks_at_the_machine():
     problem = meetings(variables_per_agent=9, domain_size=12)
     free = Settings(device="cpu")
-    assert task.prepare(problem, free, World()).methods == ("exact",) * 3
-    monkeypatch.setattr(task, "load_rates", lambda: NOMINAL)
+    assert prepare(problem, free, World(), lambda: pytest.fail("measured")).methods == ("exact",) * 3
     short = Settings(device="cpu", budget=Budget(time=1e-3))
-    assert SAMPLER in task.prepare(problem, short, World()).methods
+    assert SAMPLER in prepare(problem, short, World(), lambda: NOMINAL).methods
 
 
 def test_explain_says_what_each_agent_does_before_the_result(tmp_path, capfd):

@@ -11,11 +11,12 @@ import pytest
 _BESIDE = Path(sys.executable).with_name("mpirun")
 MPIRUN = str(_BESIDE) if _BESIDE.exists() else shutil.which("mpirun")
 needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
+_TESTS = str(Path(__file__).resolve().parents[1])
 _LIMIT = 400  # seconds: the first of all has to compile the kernels
 
 
-def start(ranks, *argv, **environment):
-    """Run Python on a number of ranks; 0 is without a launcher."""
+def start(ranks, *argv, limit=_LIMIT, **environment):
+    """Run Python on a number of ranks, which find what tests share; 0 is without a launcher."""
     launcher = [MPIRUN, "-n", str(ranks)] if ranks else []
     more = {
         "OMPI_MCA_rmaps_base_oversubscribe": "1",
@@ -27,8 +28,8 @@ def start(ranks, *argv, **environment):
         [*launcher, sys.executable, *argv],
         capture_output=True,
         text=True,
-        timeout=_LIMIT,
-        env=clean | (more if ranks else {}) | environment,
+        timeout=limit,
+        env=clean | {"PYTHONPATH": _TESTS} | (more if ranks else {}) | environment,
     )
 
 

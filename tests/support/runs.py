@@ -1,16 +1,77 @@
 """Runs of problems that take long: agents that share much, and agents whose bounds stay loose."""
 
 import json
+import time
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.mpi.world import World
+from dmcmc.run.interrupt import Interrupt
+from dmcmc.run.progress import Silent
+from dmcmc.run.rank import Run
+from dmcmc.run.setup import prepare
+from dmcmc.run.solve import solve
+from dmcmc.run.warm_up import warm_up_solving
 
 
 def answer(problem, **sections):
     return dmcmc.solve(problem, **sections)
+
+
+def begun(problem, *, world=None, stop=None, change=lambda setup: setup, explain=lambda setup: None, **sections):
+    """A run that stands before its first tables.
+
+    Parameters
+    ----------
+    stop
+        When it ends, by the configuration's time budget if None.
+    change
+        Makes another setup of what was prepared.
+    """
+    world, config = world or World(), settings_of(Document("", sections))
+    setup = change(prepare(problem, config, world))
+    if config.budget.time is not None:
+        warm_up_solving(setup, world, Silent(), solve)
+    start = time.perf_counter()
+    if stop is None:
+        stop = NO_STOP if config.budget.time is None else Stop(start + config.budget.time)
+    return Run(setup.ending(stop), world, start, Silent(), explain)
+
+
+def finished(run, direct=lambda directive: directive, improve=Run.improve):
+    """The result of a run whose directives and improvements may be others."""
+    with Interrupt(run.setup.backend.stop, armed=run.setup.timed):
+        run.first_tables()
+        while not (directive := direct(run.agree(run.combine()))).stop:
+            improve(run, directive)
+        return run.result()
+
+
+@dataclass(frozen=True)
+class Slow(Backend):
+    """A backend on which some plans take for ever where they may be given up."""
+
+    slow: tuple = ()
+
+    def eliminate_all(self, flat, plans, *more):
+        while self.stop is not NO_STOP and any(plan is one for plan in plans for one in self.slow):
+            self.stop.check()
+            time.sleep(0.001)
+        return super().eliminate_all(flat, plans, *more)
+
+    @classmethod
+    def for_agents(cls, setup, agents):
+        """The setup with such a backend."""
+        plans = tuple(setup.division.locals[a].plan for a in agents)
+        return replace(setup, backend=cls(setup.backend.device, setup.backend.threads, slow=plans))
 
 
 def written(tmp_path, problem, **sections):

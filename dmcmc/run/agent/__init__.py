@@ -1,0 +1,1 @@
+"""One agent's tables in the making: sampled from below, bounded from above, without the rows that cannot matter."""

@@ -1,0 +1,184 @@
+"""One agent's tables in the making, from both sides."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.bounds.contract.protocol import BoundRequest
+from dmcmc.inference.bounds.settle import settle
+from dmcmc.inference.bounds.tighten import Tightened
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.dpop.messages import UtilMessage
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.runtime.types import Number
+from dmcmc.run.agent.above import Above
+from dmcmc.run.agent.below import Below, promising
+from dmcmc.run.agent.pruning import Pruning, limits_of
+from dmcmc.run.agent.rows import rows_of
+from dmcmc.samplers.contract.protocol import SampledTable
+
+_CELLS = 5e8  # table cells that a thread eliminates in a second
+_MOST_ROWS = 1 << 20  # more are not looked at one by one
+
+
+class Means(NamedTuple):
+    """What all agents of a rank work with; ``gap`` is the relative one that a run is asked for."""
+
+    arithmetic: Arithmetic
+    backend: Backend
+    gap: float
+
+
+@dataclass
+class Agent:
+    """One agent's tables.
+
+    Attributes
+    ----------
+    local : LocalProblem
+        The agent's problem.
+    table : SampledTable
+        As it is now.
+    below : Below
+        What its table from below comes from.
+    above : Above
+        What its table from above comes from.
+    pruning : Pruning
+        The rows that can still matter.
+    last : float
+        Seconds of the last improvement.
+    """
+
+    means: Means
+    local: LocalProblem
+    table: SampledTable
+    below: Below
+    above: Above = field(default_factory=Above)
+    pruning: Pruning = field(default_factory=Pruning)
+    last: float = 0.0
+
+    @property
+    def may_improve(self) -> bool:
+        """Whether more time could change the table."""
+        return not (self.table.exact or (self.below.exhausted and self.above.exhausted) or self._closed())
+
+    @property
+    def enumerated(self) -> bool:
+        """Whether both sides have a number for every row."""
+        if self.below.local is not self.local or self.table.upper is None or self.local.rows > _MOST_ROWS:
+            return False
+        interface = set(self.local.interface)
+        return all(set(t.scope) <= interface for t in (*self.table.lower, *self.table.upper))
+
+    def rows(self, tables: UtilMessage) -> NDArray[Any]:
+        """Return the sum of tables over parts of the interface for every row (encoded)."""
+        return rows_of(tables, self.local.interface, self.local.domains, self.means.arithmetic)
+
+    def exported(self) -> SampledTable:
+        """Return the table as the combination takes it: without pruned rows, over the listing if there is one."""
+        table, pruned, listing = self.table, self.pruning.pruned, self.pruning.listing
+        if pruned is None or table.upper is None or (listing is None and table.exact):
+            return table
+        lowest = self.means.arithmetic.lowest
+        if listing is None:
+            kept = self.rows(table.upper).copy()
+            kept[pruned] = lowest
+            return replace(table, upper=(Table(self.local.interface, kept.reshape(self.local.interface_shape)),))
+        variable, rows = len(self.local.domains) + self.local.agent, self.pruning.listed_values(self.local)
+        lower = (Table((variable,), self.rows(table.lower)[listing]),)
+        pruned, bounds = pruned[listing], self.rows(table.upper)[listing]
+        upper = lower
+        if not table.exact or pruned.any():
+            upper = (Table((variable,), np.where(pruned, lowest, bounds).astype(lower[0].values.dtype)),)
+
+        def witness(values: Mapping[int, int]) -> dict[int, int]:
+            row = rows[values[variable]].tolist()
+            return table.witness(dict(zip(self.local.interface, row, strict=True)))
+
+        return replace(table, lower=lower, upper=upper, witness=witness)
+
+    def start_bound(self, provider: str) -> None:
+        """Make a bound of the table from above."""
+        self.above.start(provider, self.local, self.means.backend)
+        self.take_bound()
+
+    def take_bound(self, seconds: float = 0.0) -> None:
+        """Put the bound into the table, and the seconds that it took."""
+        upper = self.above.tables(self.means.arithmetic)
+        self.table = replace(self.table, upper=upper, seconds=self.table.seconds + seconds)
+
+    def close_enough(self) -> bool:
+        """Return whether the best rows of both sides are no further apart than the gap that is asked for."""
+        if not self.enumerated or self.table.upper is None:
+            return False
+        lower, upper = (float(self.rows(side).max()) for side in (self.table.lower, self.table.upper))
+        return upper - lower <= self.means.gap * abs(lower)
+
+    def look(self, outside: NDArray[Any] | None, threshold: Number | None) -> NDArray[np.object_] | None:
+        """Prune the rows that cannot be in anything better; return what each has to exceed, None if not known.
+
+        Parameters
+        ----------
+        outside : (rows,) encoded, or None
+            At most what all other agents add to each row.
+        threshold
+            What the whole has to exceed to be better than the best known; None if anything would be.
+        """
+        if outside is None or threshold is None:
+            return None
+        limits = limits_of(outside, threshold, self.means.arithmetic)
+        self._prune(limits)
+        return limits
+
+    def sample(self, outside: NDArray[Any] | None, seconds: float) -> None:
+        """Sample on where that can change the answer, for about some seconds."""
+        chains, worth = self.below.chains, None
+        if chains is None or seconds <= 0:
+            return
+        if outside is not None:
+            worth = self.rows(self.table.lower).astype(np.float64) + outside.astype(np.float64)
+        rows = promising(np.arange(self.below.local.rows), self.pruning.pruned, worth)
+        chains.improve(rows, seconds, self.means.backend.threads)
+        self.table = replace(chains.table(), upper=self.table.upper)
+
+    def request(self, limits: NDArray[np.object_] | None) -> BoundRequest:
+        """Return what is wanted of the bound."""
+        return self.above.request(self.pruning.open_rows, limits)
+
+    def settle(self, limits: NDArray[np.object_] | None, tightened: Tightened, seconds: float) -> None:
+        """Take a tighter bound in, and eliminate what it has left of the rows, for about some seconds."""
+        if tightened.pruned is not None:
+            backend, arithmetic = self.means.backend, self.means.arithmetic
+            cells = int(seconds * backend.threads * _CELLS)
+            settle(self.local, tightened.pruned, arithmetic, cells, backend.threads, backend.stop)
+        self.take_bound()
+        if limits is not None:
+            self._prune(limits)
+
+    def finish(self, best: NDArray[np.int64] | None, seconds: float) -> None:
+        """End an improvement that took some seconds; list the rows that can still matter if they are few.
+
+        Parameters
+        ----------
+        best
+            The best assignment known, value indices of all variables.
+        """
+        self.last = seconds
+        self.table = replace(self.table, seconds=self.table.seconds + seconds)
+        if best is not None:
+            self.pruning.list_rows(self.local, best)
+
+    def _prune(self, limits: NDArray[np.object_]) -> None:
+        assert self.table.upper is not None
+        self.pruning.prune(self.rows(self.table.upper), limits)
+
+    def _closed(self) -> bool:
+        """Return whether both sides agree on every row that can still matter."""
+        if not self.enumerated or self.table.upper is None:
+            return False
+        apart = self.rows(self.table.lower) < self.rows(self.table.upper)
+        return not (apart if self.pruning.pruned is None else apart & ~self.pruning.pruned).any()

@@ -1,0 +1,204 @@
+"""One rank's part of a run: its agents, their messages and clocks, and what all ranks agree on."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dmcmc.inference.dpop.messages import UtilMessage
+from dmcmc.inference.runtime.device import opened
+from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.stop import NO_STOP
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.phases import Post, Sent
+from dmcmc.mpi.world import World
+from dmcmc.results.result import AgentMetrics, Result
+from dmcmc.run.agent.agent import Agent
+from dmcmc.run.cycle import Cycle, Sides, gather_sides, run_cycle, run_outside
+from dmcmc.run.first_tables import first_tables
+from dmcmc.run.improve import improve_agents
+from dmcmc.run.incumbent import Directive, Incumbent
+from dmcmc.run.metrics import Share, metrics_of, result_of
+from dmcmc.run.progress import Progress
+from dmcmc.run.setup import Setup
+from dmcmc.samplers.contract.protocol import SampledTable
+
+_GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, to take in what the last slice of time has found
+
+
+@dataclass
+class _Combined:
+    """What the last combination was of, and what came out."""
+
+    tables: Mapping[int, SampledTable]
+    cycle: Cycle
+
+
+class _Report(NamedTuple):
+    """What a rank reports after a cycle."""
+
+    values: dict[int, int]
+    roots: dict[int, Number | None]
+    may_improve: bool
+    relaxed: bool
+    pruned: bool
+    asked: bool
+
+
+class Run:
+    """A run as one rank sees it.
+
+    Parameters
+    ----------
+    setup
+        What all ranks know; its backend knows when to end.
+    start
+        When the clock started (``time.perf_counter``).
+    progress
+        Told how it goes.
+    explain
+        Called with the setup when that has changed.
+
+    Attributes
+    ----------
+    agents : dict
+        This rank's agents.
+    sides : Sides
+        How their tables are indexed.
+    clocks : dict
+        When each would be ready if every agent had a machine of its own.
+    incumbent : Incumbent
+        The best so far, on rank 0.
+    cycles : int
+        Combinations begun.
+    """
+
+    agents: dict[int, Agent]
+    sides: Sides
+    clocks: dict[int, float]
+
+    def __init__(
+        self, setup: Setup, world: World, start: float, progress: Progress, explain: Callable[[Setup], None]
+    ) -> None:
+        self.setup, self.world, self.start = setup, world, start
+        self.progress, self.explain = progress, explain
+        self.mine = setup.of_rank(world.rank)
+        self.post = Post(world, setup.owner)
+        self.incumbent = Incumbent(setup, start, setup.backend.stop.until if setup.timed else None, progress.point)
+        self.cycles, self._pruned = 0, True  # pruning has not been tried: it may help
+        self._last: _Combined | None = None
+        self._first_sent: list[Mapping[int, Sent]] = []
+        self._later_sent: list[Mapping[int, Sent]] = []
+
+    def first_tables(self) -> None:
+        """Make each agent's first table; some may change their methods on the way."""
+        self.progress.stage("local tables", len(self.mine))
+        chosen = self.setup
+        self.setup, self.agents, self.sides = first_tables(chosen, self.world, self.mine, self.progress.advance)
+        self.incumbent.setup = self.setup
+        if self.setup is not chosen:
+            self.explain(self.setup)
+        self.clocks = {number: agent.table.seconds for number, agent in self.agents.items()}
+
+    def combine(self) -> Cycle | ResourceError:
+        """Send UTIL messages up and VALUE messages down; return why not where there is an answer already.
+
+        The first combination takes what time it needs, a later one is given up when it is late.
+        """
+        self.cycles += 1
+        self.progress.stage("combining")
+        tables = {number: agent.exported() for number, agent in self.agents.items()}
+        begun, stop = time.perf_counter(), NO_STOP
+        if self._last is not None:
+            stop = self.setup.backend.stop.later(_GRACE, longer=self.incumbent.combining)
+        try:
+            cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop)
+        except ResourceError as error:
+            if self._last is None:
+                raise
+            return error
+        (self._first_sent if self._last is None else self._later_sent).extend(cycle.sent)
+        self._last, self.incumbent.combining = _Combined(tables, cycle), time.perf_counter() - begun
+        return cycle
+
+    def agree(self, cycle: Cycle | ResourceError) -> Directive:
+        """Let rank 0 take in what this cycle found, and tell all ranks whether and how to go on."""
+        if isinstance(cycle, ResourceError):
+            return self.incumbent.give_up(cycle)
+        report = _Report(
+            cycle.values,
+            cycle.roots,
+            any(agent.may_improve for agent in self.agents.values()),
+            any(step.upper is not None and step.upper.z is not None for step in cycle.steps.values()),
+            self._pruned,
+            self.setup.backend.stop.asked,
+        )
+        reports = self.world.gather(report)
+        return self.world.decided(lambda: self._direct(reports or []))
+
+    def _direct(self, reports: list[_Report]) -> Directive:
+        """Take in what all ranks found, and decide (rank 0)."""
+        chosen: dict[int, int] = {}
+        found: dict[int, Number | None] = {}
+        for report in reports:
+            chosen |= report.values
+            found |= report.roots
+        roots = {agent: found[agent] for agent in sorted(found)}
+        self.incumbent.update(np.array([chosen[v] for v in range(len(chosen))], dtype=np.int64), roots)
+        return self.incumbent.direct(
+            roots,
+            may_improve=any(report.may_improve for report in reports),
+            may_prune=any(report.relaxed for report in reports) and any(report.pruned for report in reports),
+            interrupted=any(report.asked for report in reports),
+        )
+
+    def improve(self, directive: Directive) -> None:
+        """Make the tables better where that can change the answer."""
+        assert self._last is not None, "there has been no cycle"
+        self.progress.stage(_title(self.incumbent))
+        cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
+        if directive.bounded:
+            outsides, sent = run_outside(self.setup, self.post, cycle, self._last.tables, self.sides.upper)
+            self._later_sent.append(sent)
+        self._pruned = self.world.together(
+            lambda: improve_agents(self.setup, self.agents, cycle.chosen, outsides, self.sides, directive)
+        )
+        lower, upper = self.sides.lower.rows, self.sides.upper.rows
+        lists = {number: lower[number] for number in self.mine if number in lower and number not in upper}
+        listings = {
+            number: agent.pruning.listed_values(agent.local)
+            for number, agent in self.agents.items()
+            if agent.pruning.listing is not None
+        }
+        self.sides = gather_sides(self.setup, self.world, lists, listings)
+        for number, agent in self.agents.items():
+            self.clocks[number] += agent.last
+
+    def result(self) -> Result | None:
+        """Put the ranks' parts together; None but on rank 0."""
+        metrics = self.world.together(lambda: {number: self._metrics(number) for number in self.mine})
+        shares = self.world.gather(Share(metrics, max(self.clocks.values(), default=0.0), opened()))
+        if shares is None:
+            return None
+        seconds = time.perf_counter() - self.start
+        return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles)
+
+    def _metrics(self, number: int) -> AgentMetrics:
+        """Return what an agent did."""
+        assert self._last is not None, "there has been no cycle"
+        cycle = self._last.cycle
+        first, later = (
+            [phase[number] for phase in phases if number in phase] for phases in (self._first_sent, self._later_sent)
+        )
+        table, steps, chosen = self._last.tables[number], cycle.steps[number], cycle.chosen[number]
+        return metrics_of(self.setup, number, table, steps, chosen, self.world.rank, first, later)
+
+
+def _title(incumbent: Incumbent) -> str:
+    """Return what a user wants to see while it works on."""
+    if incumbent.outcome is None:  # not rank 0
+        return "improving"
+    gap = incumbent.outcome.gap
+    return f"improving: {incumbent.outcome.objective}, gap {'unknown' if gap is None else f'{100 * gap:.3g} %'}"
