@@ -10,19 +10,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import dmcmc
-from dmcmc import Problem
 from dmcmc.config.units import bytes_of
 from dmcmc.files.write import replace_file
-from dmcmc.inference.runtime.device import describe_gpu
+from dmcmc.inference.runtime.device import describe_gpu, gpu_problem
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.provenance import versions
-from dmcmc.results.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -60,7 +57,8 @@ class Report:
 
     def __init__(self, file: str, given: argparse.Namespace, **notes: object) -> None:
         self.output: Path | None = given.output
-        gpu = describe_gpu() if getattr(given, "device", "cpu") != "cpu" else ""
+        used = getattr(given, "device", "cpu") != "cpu" and gpu_problem() is None
+        gpu = describe_gpu() if used else ""
         self.lines: list[str] = []
         for line in head(file, str(self.output), gpu, notes):
             self(line)
@@ -181,16 +179,6 @@ def meeting(name: str) -> Path:
     return next(iter(sorted(instances("meetings").glob(f"{name}_*.npz"))), Path(name))
 
 
-def answer(problem: Problem, **settings: Any) -> Result:
-    """Solve a problem in this process; ``settings`` are sections of a configuration."""
-    return dmcmc.solve(problem, **settings)
-
-
-def generate(family: str, **parameters: Any) -> Problem:
-    """Return a generated problem."""
-    return dmcmc.generate(family, **parameters)
-
-
 @contextmanager
 def one_core() -> Iterator[None]:
     """Run on one core."""
@@ -202,7 +190,7 @@ def one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def failed(command: Sequence[str], done: subprocess.CompletedProcess[str]) -> str:
+def failed(done: subprocess.CompletedProcess[str]) -> str:
     """Return one line about a process that failed."""
     lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
     return lines[-1].removeprefix("dmcmc: error: ")

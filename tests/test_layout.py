@@ -42,7 +42,6 @@ LONG = {
     "inference/bounds/dual/cuda/words.py:graph_words",
     "inference/bounds/settle.py:settle",
     "inference/orders/best_order.py:best_order",
-    "benchmarks/elimination/minibuckets.py:main",
 }
 WIDE = {
     "inference/dpop/messages.py:util_step",

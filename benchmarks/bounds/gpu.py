@@ -1,6 +1,6 @@
 """Dual ascent of all agents on a GPU: milliseconds of a sweep, against one core and all cores, and equality.
 
-    DMCMC_INSTANCES=FOLDER python benchmarks/gpu_bounds.py [--only NAME] [--output FILE]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.gpu [--only NAME] [--output FILE]
 
 FOLDER holds meetings/. `free` is a sweep with the interface free of all agents' graphs, `rows` one of all their rows,
 both as the slope between few and many sweeps, so that launches and copies do not count; `first` is what a first bound
@@ -9,23 +9,19 @@ of the triangles' max-plus products, of which an H200 can issue about 16.7 T/s. 
 are not the CPU's after the same sweeps. Bounds are the sums over agents of their best rows: a quick look, not a proof.
 """
 
-import argparse
-import os
-import platform
 import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-from dmcmc.formats import native
+import dmcmc
+from benchmarks.harness import Report, meeting, options, timed
 from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.device import places, takes
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.device import describe_gpu, gpu_problem, shared_device
+from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.threads import cores
 
 NAMES = (
@@ -34,16 +30,6 @@ NAMES = (
 )  # fmt: skip
 FEW, MANY = 2, 12  # sweeps
 START = 30  # sweeps with the interface free before rows are looked at
-
-
-def timed(work: Callable[[], object], repeats: int = 3) -> float:
-    """Return the least seconds of some repeats."""
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
 
 
 def products(states: list[DualState], rows: bool) -> float:
@@ -78,9 +64,14 @@ class OnGpu:
             state.bounds[:] = np.minimum(state.bounds, bounds)
 
 
-def measure(name: str, folder: Path, out: Callable[[str], None]) -> None:
+def once(work: Callable[[], object], times: int = 1) -> float:
+    """Return the least seconds, without a call before."""
+    return timed(work, times, warm=0)[1].least
+
+
+def measure(name: str, out: Callable[[str], None]) -> None:
     """Measure one problem."""
-    locals_ = divide(native.load(next((folder / "meetings").glob(f"{name}_*.npz")))).locals
+    locals_ = divide(dmcmc.load(meeting(name))).locals
     gpu = OnGpu(locals_)
     if not all(map(takes, gpu.states)):
         out(f"{name}: not for the GPU")
@@ -89,29 +80,24 @@ def measure(name: str, folder: Path, out: Callable[[str], None]) -> None:
     gpu.run(FEW)
     threads = cores()
     cpu = [dual.TRIANGLES.start(local, Backend(threads=threads)) for local in locals_]
-    start = time.perf_counter()
-    for state in cpu:
-        state._shift(START - 1)
-    cpu_free = (time.perf_counter() - start) / (START - 1)
-    start = time.perf_counter()
-    for state, rows in zip(cpu, gpu.rows, strict=True):
-        state._run(rows, FEW, None)
-    cpu_rows = (time.perf_counter() - start) / (FEW + 0.5)
+    cpu_free = once(lambda: [state._shift(START - 1) for state in cpu]) / (START - 1)
+    pairs = list(zip(cpu, gpu.rows, strict=True))
+    cpu_rows = once(lambda: [state._run(rows, FEW, None) for state, rows in pairs]) / (FEW + 0.5)
     differ = sum(int((a.bounds != b.bounds).sum()) for a, b in zip(cpu, gpu.states, strict=True))
     differ += sum(int((x != y).sum()) for a, b in zip(cpu, gpu.states, strict=True)
                   for x, y in zip(a.shares, b.shares, strict=True))  # fmt: skip
     entries = sum(part.size for state in cpu for part in state.shares)
     shared_device().synchronize()
-    of_row = (timed(lambda: gpu.run(MANY)) - timed(lambda: gpu.run(FEW))) / (MANY - FEW)
-    base = timed(lambda: gpu.shift(FEW), 1)
-    free = (timed(lambda: gpu.shift(MANY), 1) - base) / (MANY - FEW)
+    of_row = (once(lambda: gpu.run(MANY), 3) - once(lambda: gpu.run(FEW), 3)) / (MANY - FEW)
+    base = once(lambda: gpu.shift(FEW))
+    free = (once(lambda: gpu.shift(MANY)) - base) / (MANY - FEW)
 
     def first() -> None:
         fresh = OnGpu(locals_)
         fresh.shift(START - 1)
         fresh.run(3)
 
-    whole = timed(first, 2)
+    whole = once(first, 2)
     of_rows, of_free = products(gpu.states, True) / of_row / 1e12, products(gpu.states, False) / free / 1e12
     bound = sum(state.layout.scale.decode(int(state.bounds.max())) for state in gpu.states)
     out(
@@ -123,29 +109,15 @@ def measure(name: str, folder: Path, out: Callable[[str], None]) -> None:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", default="")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    folder = os.environ.get("DMCMC_INSTANCES")
-    if folder is None:
-        sys.exit("set DMCMC_INSTANCES to a folder that holds meetings/")
+    given = options(__file__, __doc__, only=True).parse_args()
     if gpu_problem() is not None:
         sys.exit(f"no GPU: {gpu_problem()}")
-    lines: list[str] = []
-
-    def out(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-
-    out(f"# python {' '.join(sys.argv)}")
-    out(f"# {describe_gpu()}, {cores()} cores, Python {platform.python_version()}")
+    say = Report(__file__, given, device="cuda")
     for name in NAMES:
-        if options.only in name:
-            measure(name, Path(folder), out)
+        if given.only in name:
+            measure(name, say)
             shared_device().release()
-    if options.output:
-        options.output.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    say.keep()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Bounds over time: every agent's table W from a provider, combined exactly; the gap to the best utility known.
 
-    DMCMC_INSTANCES=FOLDER python benchmarks/bounds.py [--seconds 1 4 16] [--provider triangles] [--only NAME]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.providers [--seconds 1 4 16] [--provider triangles] [--only NAME]
 
 FOLDER holds meetings/. A line is a run from the start: its budget is divided among the agents (each of them gets
 seconds × threads / agents on one thread), `s` is the wall time with set-up, the combination and its thresholds.
@@ -8,15 +8,12 @@ seconds × threads / agents on one thread), `s` is the wall time with set-up, th
 what is left exactly.
 """
 
-import argparse
-import os
-import platform
 import time
 from functools import partial
-from pathlib import Path
 
+import dmcmc
+from benchmarks.harness import Columns, Report, meeting, options
 from dmcmc import Problem
-from dmcmc.formats import native
 from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
 from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
@@ -82,46 +79,40 @@ class Combined:
         return left
 
 
+TABLE = Columns(
+    ("instance", "<18"), ("budget", ">7.2f"), ("s", ">7.2f"), ("bound", ">9d"), ("gap %", ">7.3f"),
+    ("closed at s", ">12.2f"), ("bound", ">9d"), ("rows left", ">9d"),
+)  # fmt: skip
+
+
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__file__, __doc__, only=True)
     parser.add_argument("--seconds", type=float, nargs="+", default=[1, 4, 8])
     parser.add_argument("--provider", default="triangles")
-    parser.add_argument("--only", default="")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--close", type=float, default=0.0, help="seconds of removal")
     parser.add_argument("--cells", type=float, default=1e9, help="an exact elimination of one agent's rows")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    folder = Path(os.environ["DMCMC_INSTANCES"]) / "meetings"
-    lines = [
-        f"{platform.machine()}, {options.threads} threads; provider {options.provider}",
-        f"{'instance':18s} {'budget':>7s} {'s':>7s} {'bound':>9s} {'gap %':>7s}",
-    ]
-    print("\n".join(lines))
-    small = Combined(native.load(folder / "ms_A10_n5_D24_pl0.5_s0.npz"), options.provider)
-    small.improve(0.1, options.threads)  # compiles
-    if options.close:
-        small.close(0, 0.1, options.threads, 1)
-    for name, best in BEST.items():
-        if options.only not in name:
-            continue
-        problem = native.load(folder / f"{name}_pl0.5_s0.npz")
-        for seconds in options.seconds:
+    given = parser.parse_args()
+    small = Combined(dmcmc.load(meeting("ms_A10_n5_D24")), given.provider)
+    say = Report(__file__, given, threads=given.threads, provider=given.provider)
+    say(TABLE.head)
+    small.improve(0.1, given.threads)  # compiles
+    if given.close:
+        small.close(0, 0.1, given.threads, 1)
+    for name, best in ((name, best) for name, best in BEST.items() if given.only in name):
+        problem = dmcmc.load(meeting(name))
+        for seconds in given.seconds:
             start = time.perf_counter()
-            combined = Combined(problem, options.provider)
-            combined.improve(seconds, options.threads)
+            combined = Combined(problem, given.provider)
+            combined.improve(seconds, given.threads)
             bound = combined.bound()
-            spent, gap = time.perf_counter() - start, 100 * (bound / best - 1)
-            line = f"{name:18s} {seconds:7.2f} {spent:7.2f} {bound:9d} {gap:7.3f}"
-            if options.close:
-                left = combined.close(best, options.close, options.threads, int(options.cells))
-                bound = combined.bound()
-                line += f"   closed: {time.perf_counter() - start:7.2f} {max(bound, best):9d} {left} rows left"
-            lines.append(line)
-            print(line, flush=True)
-    if options.output:
-        options.output.write_text("\n".join(lines) + "\n")
+            cells = [name, seconds, time.perf_counter() - start, bound, 100 * (bound / best - 1)]
+            if given.close:
+                left = combined.close(best, given.close, given.threads, int(given.cells))
+                cells += [time.perf_counter() - start, max(combined.bound(), best), left]
+            say(TABLE.line(*cells))
+    say.keep()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One large bucket, on the CPU and on the GPU, against the limits of bytes and instructions.
 
-    python benchmarks/buckets.py [--cells 1e9] [--device cpu|cuda] [--output FILE]
+    python -m benchmarks.elimination.buckets [--cells 1e9] [--device cuda] [--output FILE]
 
 Two kinds of bucket. ``split``: every factor holds x and its share of the separator, so tables are small and the work is
 additions and maxima, one pair a cell. ``child``: one factor is a message over x and the whole separator, which must be
@@ -8,14 +8,13 @@ read once: 4 bytes a cell. The limits are measured (a copy on the same device) o
 at the present clock); the CPU is compared with a NumPy twin on one core.
 """
 
-import argparse
 import statistics
-import time
+import sys
 from math import prod
-from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness import Report, options, timed
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.waves import describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import eliminate, run_on_cpu
@@ -66,24 +65,14 @@ def numpy_twin(flat: FlatTables, domains: np.ndarray) -> np.ndarray:
     return best
 
 
-def median_seconds(work: object, repeats: int) -> float:
-    """Return the median time of a call."""
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()  # type: ignore[operator]
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
-
-
 def on_cpu(domain: int, factors: int, kind: str, cells: float) -> str:
     """Time one thread of the CPU kernel against the twin."""
     flat, plan, domains = bucket(domain, factors, kind, cells)
     done = eliminate(flat, plan, INT32)
     twin = numpy_twin(flat, domains)
     assert np.array_equal(done.table(plan.output(0)).values, twin)
-    ours = median_seconds(lambda: run_on_cpu(done, 0, 1, MAX_PLUS, 1), 5)
-    theirs = median_seconds(lambda: numpy_twin(flat, domains), 3)
+    ours = timed(lambda: run_on_cpu(done, 0, 1, MAX_PLUS, 1), 5, warm=0)[1].median
+    theirs = timed(lambda: numpy_twin(flat, domains), 3, warm=0)[1].median
     rate = plan.cells / ours
     return f"{domain:4d} {factors:4d} {kind:6s} {plan.cells:10.3g} {rate / 1e9:9.2f} G/s   {theirs / ours:6.1f} x NumPy"
 
@@ -159,32 +148,29 @@ def copy_speed() -> float:
 
 def main() -> None:
     """Measure all shapes."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__file__, __doc__, device="cpu")
     parser.add_argument("--cells", type=float, default=1e9)
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    lines = [f"{options.device}: one bucket of about {options.cells:.3g} cells, int32"]
-    if options.device == "cuda":
-        assert gpu_problem() is None, gpu_problem()
+    given = parser.parse_args()
+    say = Report(__file__, given)
+    say(f"{given.device}: one bucket of about {given.cells:.3g} cells, int32")
+    if given.device == "cuda":
+        if gpu_problem() is not None:
+            sys.exit(f"no GPU: {gpu_problem()}")
         from numba import cuda
 
         copy = copy_speed()
-        gpu = cuda.get_current_device()
         clock = 1.98e9  # Hz under load, as nvidia-smi shows on an H200
-        instructions = gpu.MULTIPROCESSOR_COUNT * 64 * clock
-        lines.append(f"copy {copy / 1e12:.2f} TB/s; add-and-maximum limit {instructions / 1e12:.1f} T/s")
-    lines.append(" |D| factors kind     cells")
+        instructions = cuda.get_current_device().MULTIPROCESSOR_COUNT * 64 * clock
+        say(f"copy {copy / 1e12:.2f} TB/s; add-and-maximum limit {instructions / 1e12:.1f} T/s")
+    say(" |D| factors kind     cells")
     for kind in ("split", "child"):
         for domain in (2, 4, 10, 24):
             for factors in (2, 4, 8):
-                if options.device == "cpu":
-                    lines.append(on_cpu(domain, factors, kind, options.cells))
+                if given.device == "cuda":
+                    say(on_gpu(domain, factors, kind, given.cells, copy, instructions))
                 else:
-                    lines.append(on_gpu(domain, factors, kind, options.cells, copy, instructions))
-                print(lines[-1], flush=True)
-    if options.output:
-        options.output.write_text("\n".join(lines) + "\n")
+                    say(on_cpu(domain, factors, kind, given.cells))
+    say.keep()
 
 
 if __name__ == "__main__":

@@ -1,67 +1,49 @@
 """Elimination orders on real and random instances: width, cells, and the milliseconds that they take.
 
-    DMCMC_INSTANCES=... python benchmarks/orders.py [pattern ...]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.orders [--only TEXT] [--output FILE]
 
-The folder holds ``instances/`` and ``generated/`` with extensional .wcsp files. Printed and kept in results/orders.txt.
-Times are of one core, warm, the least of five, and include building the graph from the scopes.
+FOLDER holds instances/ and generated/ with extensional .wcsp files. Times are of one core, warm, the least and the most
+of some repeats, and include building the graph from the scopes.
 """
 
-import os
-import platform
-import sys
-import time
 from pathlib import Path
 
-import numpy as np
-
-from dmcmc.formats.registry import load
+import dmcmc
+from benchmarks.harness import Columns, Report, instances, options, timed
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import DmcmcError
 
-_REPEATS = 5
-_RESULTS = Path(__file__).parent / "results" / "orders.txt"
+TABLE = Columns(
+    ("file", "<32"), ("n", ">5"), ("tables", ">6"), ("width", ">5"), ("cells", ">10.3g"), ("largest", ">10.3g"),
+    ("ms", ">7.1f"), ("most", ">7.1f"), ("rule", "<"),
+)  # fmt: skip
 
 
-def measure(file: Path) -> str:
+def measure(file: Path, repeats: int) -> str:
     """Return one line about a file."""
-    problem = load(file)
+    try:
+        problem = dmcmc.load(file)
+    except DmcmcError as error:
+        return f"{file.name:32} {str(error).replace(str(file), '').strip(': ')}"
     scopes = [f.scope for f in problem.factors]
-    times = []
-    for _ in range(_REPEATS):
-        start = time.perf_counter()
-        order = best_order(scopes, problem.domains, range(problem.n_variables))
-        times.append(time.perf_counter() - start)
-    return (
-        f"{file.name:32} {problem.n_variables:5} {len(scopes):6} {order.width:5} {order.cells:10.3g}"
-        f" {order.largest:10.3g} {1e3 * min(times):7.1f} {1e3 * max(times):7.1f}  {order.rule}"
-    )
+    order, times = timed(lambda: best_order(scopes, problem.domains, range(problem.n_variables)), repeats)
+    size = (problem.n_variables, len(scopes), order.width, order.cells, order.largest)
+    return TABLE.line(file.name, *size, 1e3 * times.least, 1e3 * times.most, order.rule)
 
 
-def main() -> int:
-    """Measure every file whose name contains one of the arguments; all without arguments."""
-    folder = os.environ.get("DMCMC_INSTANCES")
-    if not folder:
-        print("set DMCMC_INSTANCES to the folder that holds instances/ and generated/", file=sys.stderr)
-        return 2
-    found = (f for part in ("generated", "instances") for f in Path(folder, part).rglob("*.wcsp*"))
-    files = sorted(f for f in found if not sys.argv[1:] or any(a in f.name for a in sys.argv[1:]))
-    best_order([(0, 1), (1, 2), (2, 3), (3, 0)], np.array([2, 3, 2, 3]), range(4))  # compiles
-    lines = [
-        f"# python benchmarks/orders.py {' '.join(sys.argv[1:])}".rstrip(),
-        f"# {platform.machine()}, Python {platform.python_version()}, one core; times: least and most of {_REPEATS}",
-        f"{'file':32} {'n':>5} {'tables':>6} {'width':>5} {'cells':>10} {'largest':>10} {'ms':>7} {'most':>7}  rule",
-    ]
-    print(*lines, sep="\n")
-    for file in files:
-        try:
-            line = measure(file)
-        except DmcmcError as error:
-            line = f"{file.name:32} {str(error).replace(str(file), '').strip(': ')}"
-        print(line, flush=True)
-        lines.append(line)
-    _RESULTS.write_text("\n".join(lines) + "\n")
-    return 0
+def main() -> None:
+    """Measure every file whose name has the text in it."""
+    parser = options(__file__, __doc__, only=True)
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    found = [f for part in ("generated", "instances") for f in sorted(instances(part).rglob("*.wcsp*"))]
+    say = Report(__file__, given, times_of="one core", repeats=given.repeats)
+    say(TABLE.head)
+    for file in found:
+        if given.only in file.name:
+            say(measure(file, given.repeats))
+    say.keep()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,13 +1,12 @@
 """Read large files and compare with toulbar2's reader, both in fresh processes of the same run.
 
-    python benchmarks/reading.py [--megabytes 100] [--domain 10] [--repeat 3] [--folder FOLDER]
+    python -m benchmarks.formats.reading [--megabytes 100] [--domain 10] [--repeat 3] [--folder FOLDER]
 
 A .wcsp and a .uai file of random tables over two and three variables are written to a folder (a temporary one by
 default), then read by dmcmc and by pytoulbar2 in turn. Time is that of the reading alone, best of the repeats. With
 domains of 2 values a file of the same size has many more, smaller tables.
 """
 
-import argparse
 import subprocess
 import sys
 import tempfile
@@ -15,9 +14,15 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.harness import Columns, Report, options
+
+TABLE = Columns(
+    ("file", "<12"), ("MB", ">6.1f"), ("factors", ">9"), ("dmcmc [s]", ">11.2f"), ("toulbar2 [s]", ">13.2f"),
+    ("ratio", ">6.2f"),
+)  # fmt: skip
 OURS = """
 import sys, time
-from dmcmc import formats
+from dmcmc.formats import registry as formats
 formats.parse(b"p 1 2 1 9 2 1 0 0 1 0 4", "wcsp"), formats.parse(b"MARKOV 1 2 1 1 0 2 .5 .5", "uai")
 start = time.perf_counter()
 problem = formats.load(sys.argv[1])
@@ -83,23 +88,24 @@ def seconds(script: str, path: Path) -> tuple[float, str]:
 
 def main() -> None:
     """Print a line a file: the size, both times and their ratio."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__file__, __doc__)
     parser.add_argument("--megabytes", type=float, default=100)
     parser.add_argument("--domain", type=int, default=10, help="values of a variable")
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--folder", type=Path)
-    arguments = parser.parse_args()
+    given = parser.parse_args()
+    say = Report(__file__, given)
     with tempfile.TemporaryDirectory() as temporary:
-        folder = arguments.folder or Path(temporary)
-        print("file             MB   factors   dmcmc [s]  toulbar2 [s]  ratio")
+        folder = given.folder or Path(temporary)
+        say(TABLE.head)
         for name, write in (("large.wcsp", write_wcsp), ("large.uai", write_uai)):
             path = folder / name
             if not path.exists():
-                write(path, arguments.megabytes, arguments.domain, np.random.default_rng(0))
-            pairs = [(seconds(OURS, path), seconds(THEIRS, path)) for _ in range(arguments.repeat)]
+                write(path, given.megabytes, given.domain, np.random.default_rng(0))
+            pairs = [(seconds(OURS, path), seconds(THEIRS, path)) for _ in range(given.repeat)]
             ours, theirs = (min(pair[i][0] for pair in pairs) for i in (0, 1))
-            size, factors = path.stat().st_size / 1e6, pairs[0][0][1]
-            print(f"{name:12} {size:6.0f} {factors:>9} {ours:11.2f} {theirs:13.2f} {ours / theirs:6.2f}", flush=True)
+            say(TABLE.line(name, path.stat().st_size / 1e6, pairs[0][0][1], ours, theirs, ours / theirs))
+    say.keep()
 
 
 if __name__ == "__main__":

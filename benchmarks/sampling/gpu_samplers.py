@@ -1,31 +1,27 @@
 """What the samplers do on a GPU: updates a second, the paper's default problem, equality with the CPU, many rows.
 
-    DMCMC_INSTANCES=... python benchmarks/gpu_samplers.py [part ...]        parts: speed default same rows meetings
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.sampling.gpu_samplers [speed default same rows meetings]
 
 One GPU of compute capability 9.0 is what the limits are for: 132 multiprocessors that read 128 bytes of shared memory
 and issue 4 instructions for 32 threads a cycle. ``--instructions N`` takes the measured instructions of an update (of a
 warp, per chain) from a profiler and adds the fraction of the instruction limit.
 """
 
-import argparse
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dmcmc.config.configuration import parse
-from dmcmc.formats import native
-from dmcmc.generators import registry as generators
+import dmcmc
+from benchmarks.harness import Report, meeting, options, timed
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.device import describe_gpu, gpu_limits
-from dmcmc.run.solve import solve
+from dmcmc.inference.runtime.device import gpu_limits, gpu_problem
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Settings
 from dmcmc.samplers.cuda.batch import choose_launch, pack
@@ -48,17 +44,6 @@ BEST = {  # best utilities known before: optimum, or the best of toulbar2 and a 
 WORK = {"n10_D24": (100, 200), "n25_D24": (128, 400), "n50_D24": (128, 240), "n10_D96": (64, 400)}  # R, S
 
 
-def best_of(function: Callable[[], Any], times: int = 5) -> tuple[Any, float]:
-    """Return a result and the least seconds it took, after one call that may compile."""
-    function()
-    seconds = []
-    for _ in range(times):
-        start = time.perf_counter()
-        result = function()
-        seconds.append(time.perf_counter() - start)
-    return result, min(seconds)
-
-
 def agents_of(size: int, domain: int, count: int = 10) -> list[LocalProblem]:
     """Return agents with one interface variable, half of all pairs linked, utilities 1 to 100."""
     rng = np.random.default_rng(1)
@@ -76,10 +61,11 @@ def settings_of(device: str, runs: int, samples: int, threads: int, arithmetic: 
     return Settings(arithmetic=arithmetic, seed=3, runs=runs, samples=samples, backend=Backend(device, threads))
 
 
-def speed(instructions: Sequence[float]) -> None:
+def speed(instructions: Sequence[float], say: Report) -> None:
     """Gibbs updates a second, cooled from hot to cold, and what limits them."""
-    print("\nGibbs, 10 agents, cooled; including launches and the transfer of the states")
-    print("|L|  |D|    R    S        ms   G upd/s  probe  staged       threads  shared-memory look-ups  instructions")
+    say()
+    say("Gibbs, 10 agents, cooled; including launches and the transfer of the states")
+    say("|L|  |D|    R    S        ms   G upd/s  probe  staged       threads  shared-memory look-ups  instructions")
     for number, (size, domain, runs, samples) in enumerate(SIZES):
         models = [build_model(local) for local in agents_of(size, domain)]
         keys = [chain_key(1, agent) for agent in range(len(models))]
@@ -87,9 +73,9 @@ def speed(instructions: Sequence[float]) -> None:
         batch = pack(models, keys, runs)
         launch = choose_launch(batch, runs, 1, *gpu_limits(80))
         assert launch is not None
-        _, seconds = best_of(lambda: sample_rows(gibbs.SAMPLER, models, keys, rounds, runs), 3)  # noqa: B023
+        _, times = timed(lambda: sample_rows(gibbs.SAMPLER, models, keys, rounds, runs), 3)  # noqa: B023
         updates = len(models) * domain * runs * samples * (size - 1)
-        rate = updates / seconds
+        rate = updates / times.least
         columns = float(np.mean([m.column_start[-1] / m.hidden for m in models]))
         words = -(-domain // 4)
         looked_up = columns * (8 * words + 8 + 1)  # bytes an update: rows of tables, records, neighbours' values
@@ -97,31 +83,33 @@ def speed(instructions: Sequence[float]) -> None:
         issue = f"{rate * instructions[number] / (PROCESSORS * 4 * CLOCK):.0%}" if number < len(instructions) else "-"
         stage = ("device memory", "one variable", "two in turns", "whole agent")[launch.shape.stage]
         probe = f"{PROBES[size, domain]:5.1f}" if (size, domain) in PROBES else "    -"
-        print(
-            f"{size:3d} {domain:4d} {runs:4d} {samples:4d} {1e3 * seconds:9.2f} {rate / 1e9:9.2f}  {probe}"
+        say(
+            f"{size:3d} {domain:4d} {runs:4d} {samples:4d} {1e3 * times.least:9.2f} {rate / 1e9:9.2f}  {probe}"
             f"  {stage:12s} {launch.threads:7d} {limit:15.0%} (without conflicts)   {issue:>8s}"
         )
 
 
-def default_problem(threads: int) -> None:
+def default_problem(threads: int, say: Report) -> None:
     """The paper's default problem: 10 agents, R = S = 100."""
-    problem = generators.generate("meeting-scheduling", {"agents": 10})
+    problem = dmcmc.generate("meeting-scheduling", agents=10)
     division, arithmetic = divide(problem), choose_arithmetic(problem.factors)
     models = [build_model(local) for local in division.locals]
     keys = [chain_key(3, agent) for agent in range(len(models))]
     rounds = [one_round(model, 100, Temperature()) for model in models]
-    _, sampling = best_of(lambda: sample_rows(gibbs.SAMPLER, models, keys, rounds, 100), 20)
-    print("\nthe default problem (10 agents, |X| = 10, |D| = 24), R = S = 100, gibbs")
-    print(f"sampling, from models in host memory to states in host memory: {1e3 * sampling:.2f} ms")
+    _, times = timed(lambda: sample_rows(gibbs.SAMPLER, models, keys, rounds, 100), 20)
+    say()
+    say("the default problem (10 agents, |X| = 10, |D| = 24), R = S = 100, gibbs")
+    say(f"sampling, from models in host memory to states in host memory: {1e3 * times.least:.2f} ms")
     for device, workers in (("cuda", threads), ("cpu", threads), ("cpu", 1)):
         settings = settings_of(device, 100, 100, workers, arithmetic)
-        _, seconds = best_of(lambda: registry.get("gibbs").solve(division.locals, settings), 5)  # noqa: B023
-        print(f"models, sampling and table values: {device}, {workers:2d} threads {1e3 * seconds:8.2f} ms")
+        _, times = timed(lambda: registry.get("gibbs").solve(division.locals, settings), 5)  # noqa: B023
+        say(f"models, sampling and table values: {device}, {workers:2d} threads {1e3 * times.least:8.2f} ms")
 
 
-def same(threads: int) -> None:
+def same(threads: int, say: Report) -> None:
     """Rows whose states differ between CPU and GPU."""
-    print("\nthe same seed on CPU and GPU: rows whose state differs (and the time of each, models included)")
+    say()
+    say("the same seed on CPU and GPU: rows whose state differs (and the time of each, models included)")
     for size, domain, runs, samples in ((10, 24, 100, 100), (50, 24, 20, 50), (10, 96, 20, 50)):
         agents = agents_of(size, domain)
         arithmetic = choose_arithmetic([f for a in agents for f in a.factors])
@@ -129,7 +117,8 @@ def same(threads: int) -> None:
             tables, times = {}, {}
             for device in ("cuda", "cpu"):
                 settings = settings_of(device, runs, samples, threads, arithmetic)
-                tables[device], times[device] = best_of(lambda: registry.get(name).solve(agents, settings), 2)  # noqa: B023
+                tables[device], taken = timed(lambda: registry.get(name).solve(agents, settings), 2)  # noqa: B023
+                times[device] = taken.least
             differ = rows = 0
             for one, other in zip(tables["cuda"], tables["cpu"], strict=True):
                 for value in range(domain):
@@ -137,21 +126,22 @@ def same(threads: int) -> None:
                     differ += one.witness({0: value}) != other.witness({0: value})
             updates = sum(t.updates for t in tables["cuda"])
             rate, times_faster = updates / times["cuda"] / 1e9, times["cpu"] / times["cuda"]
-            print(
+            say(
                 f"|L| {size:3d} |D| {domain:3d} R {runs:3d} S {samples:3d} {name:27s} {differ} of {rows}"
                 f"   {rate:6.2f} G upd/s, {times_faster:5.1f} times {threads} threads"
             )
 
 
-def many_rows(threads: int) -> None:
+def many_rows(threads: int, say: Report) -> None:
     """100 agents with 13,824 rows each."""
     from numba import cuda
 
     parameters = {"agents": 100, "variables_per_agent": 10, "domain_size": 24, "interface_variables": 3}
-    problem = generators.generate("random", parameters)
+    problem = dmcmc.generate("random", **parameters)
     division, arithmetic = divide(problem), choose_arithmetic(problem.factors)
     rows = sum(local.rows for local in division.locals)
-    print(f"\n100 agents, |B| = 3, |D| = 24: {rows:,} rows in all, annealing, R = 10, S = 20")
+    say()
+    say(f"100 agents, |B| = 3, |D| = 24: {rows:,} rows in all, annealing, R = 10, S = 20")
     settings = settings_of("cuda", 10, 20, threads, arithmetic)
     free = cuda.current_context().get_memory_info().free
     start = time.perf_counter()
@@ -162,54 +152,55 @@ def many_rows(threads: int) -> None:
     tables = registry.get("annealing").solve(division.locals, settings)
     again = time.perf_counter() - start
     updates = sum(t.updates for t in tables)
-    print(
+    say(
         f"{first:.2f} s, again {again:.2f} s ({updates / again / 1e9:.2f} G upd/s);"
         f" {used / 2**30:.2f} GiB of device memory"
     )
 
 
-def meetings(threads: int) -> None:
+def meetings(_: int, say: Report) -> None:
     """The best utility within 100 ms of sampling on each reference instance."""
-    folder = Path(os.environ["DMCMC_INSTANCES"]) / "meetings"
-    print("\nreference meeting problems: annealing on the GPU")
-    print("instance             R    S   sampling ms   utility   best known before")
+    say()
+    say("reference meeting problems: annealing on the GPU")
+    say("instance             R    S   sampling ms   utility   best known before")
     for kind in ("ms", "mu"):
         for size in MEETINGS:
-            file = folder / f"{kind}_{size}_pl0.5_s0.npz"
+            file = meeting(f"{kind}_{size}")
             if not file.exists():
                 continue
-            problem = native.load(file)
+            problem = dmcmc.load(file)
             division = divide(problem)
             runs, samples = WORK[size.partition("_")[2]]
             models = [build_model(local) for local in division.locals]
             keys = [chain_key(0, agent) for agent in range(len(models))]
             sampler = registry.get("annealing").sampler  # type: ignore[attr-defined]
             rounds = [sampler.rounds(model, samples, Temperature()) for model in models]
-            _, seconds = best_of(lambda: sample_rows(sampler, models, keys, rounds, runs), 3)  # noqa: B023
+            _, times = timed(lambda: sample_rows(sampler, models, keys, rounds, runs), 3)  # noqa: B023
             local = {"method": "annealing", "runs": runs, "samples": samples, "bound": "none"}
-            result = solve(problem, parse({"problem": {"file": "-"}, "local": local, "device": "cuda"}))
-            assert result is not None
+            result = dmcmc.solve(problem, local=local, device="cuda")
             known = BEST[f"{kind}_{size}"]
+            row = f"{kind}_{size:15s} {runs:4d} {samples:4d} {1e3 * times.least:11.1f}"
             mark = "=" if result.objective == known else (">" if (result.objective or 0) > known else "<")
-            print(
-                f"{kind}_{size:15s} {runs:4d} {samples:4d} {1e3 * seconds:11.1f} {result.objective:11}   {mark} {known}"
-            )
+            say(f"{row} {result.objective:11}   {mark} {known}")
 
 
 def main() -> None:
     """Run the parts that are asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__file__, __doc__)
     parser.add_argument("parts", nargs="*", default=["speed", "default", "same", "rows", "meetings"])
     parser.add_argument("--instructions", type=float, nargs="*", default=[])
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    arguments = parser.parse_args()
-    print(f"{describe_gpu()}; Python {sys.version.split()[0]}, NumPy {np.__version__}; {arguments.threads} CPU threads")
-    for part in arguments.parts:
+    given = parser.parse_args()
+    if gpu_problem() is not None:
+        sys.exit(f"no GPU: {gpu_problem()}")
+    say = Report(__file__, given, device="cuda", CPU_threads=given.threads)
+    for part in given.parts:
         if part == "speed":
-            speed(arguments.instructions)
+            speed(given.instructions, say)
         else:
-            {"default": default_problem, "same": same, "rows": many_rows, "meetings": meetings}[part](arguments.threads)
-        sys.stdout.flush()
+            parts = {"default": default_problem, "same": same, "rows": many_rows, "meetings": meetings}
+            parts[part](given.threads, say)
+    say.keep()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Samplers' quality at equal work and at equal time, against the best known; one thread.
 
-    python benchmarks/quality.py [--seeds 10] [--only NAME ...]
+    python -m benchmarks.sampling.quality [--seeds 10] [--sets NAME ...] [--output FILE]
 
 Sets: generated meeting problems (the default, |X| = 25, |X| = 50, |D| = 96; preferences and uniform) and random DCOPs,
 a problem a seed. Equal work: R = 10 runs of S = 100 trials for all. Equal time: every sampler gets the seconds that
@@ -8,18 +8,14 @@ annealing took, by changing S. Figures are means of objective / best known, in p
 it is proven, else the best of all runs.
 """
 
-import argparse
-import time
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from dmcmc.config.configuration import parse
-from dmcmc.generators import registry
-from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import Problem
-from dmcmc.run.solve import solve
+import dmcmc
+from benchmarks.harness import Report, one_core, options, timed
+from dmcmc import Problem
 
 SETS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "default": ("meeting-scheduling", {}),
@@ -40,65 +36,74 @@ SAMPLERS = {
 }
 
 
+Found = dict[str, list[tuple[float, float]]]  # by sampler: objective and seconds of every problem
+
+
 def run(problem: Problem, seed: int, **local: Any) -> tuple[float, float]:
-    """Return objective and seconds of one run on one thread."""
-    config = {"problem": {"file": "-"}, "local": {"bound": "none", **local}, "seed": seed, "device": "cpu"}
-    start = time.perf_counter()
-    result = solve(problem, parse(config))
-    assert result is not None and result.objective is not None
-    return float(result.objective), time.perf_counter() - start
+    """Return objective and seconds of one run on one core."""
+    settings = {"local": {"bound": "none", **local}, "seed": seed, "device": "cpu"}
+    result, times = timed(lambda: dmcmc.solve(problem, **settings), 1, warm=0)
+    assert result.objective is not None
+    return float(result.objective), times.least
 
 
 def optimum(problem: Problem) -> float | None:
     """Return the optimum where elimination takes less than 10^9 cells an agent."""
-    config = {
-        "problem": {"file": "-"},
-        "local": {"method": "auto", "cells": 10**9, "runs": 1, "samples": 1, "bound": "none"},
-    }
-    result = solve(problem, parse(config))
-    assert result is not None
+    result = dmcmc.solve(problem, local={"method": "auto", "cells": 10**9, "runs": 1, "samples": 1, "bound": "none"})
     return float(result.objective or 0) if result.status == "optimal" else None
+
+
+def measure(family: str, parameters: dict[str, Any], seeds: int) -> tuple[list[float | None], Found, Found]:
+    """Return optima, and what samplers find with equal work and in equal time."""
+    work: Found = {sampler: [] for sampler in SAMPLERS}
+    equal: Found = {sampler: [] for sampler in SAMPLERS}
+    known: list[float | None] = []
+    for seed in range(seeds):
+        problem = dmcmc.generate(family, seed=seed, **parameters)
+        if seed == 0:
+            for local in SAMPLERS.values():
+                run(problem, 0, **local, runs=1, samples=16)  # compiles
+        known.append(optimum(problem))
+        for sampler, local in SAMPLERS.items():
+            work[sampler].append(run(problem, seed, **local, runs=10, samples=100))
+        limit = work["annealing"][-1][1]
+        for sampler, local in SAMPLERS.items():
+            samples = max(1, int(100 * limit / work[sampler][-1][1]))
+            equal[sampler].append(run(problem, seed, **local, runs=10, samples=samples))
+    return known, work, equal
+
+
+def lines(name: str, known: list[float | None], work: Found, equal: Found) -> list[str]:
+    """Return the table of a set."""
+    best = [
+        value or max(found[sampler][i][0] for found in (work, equal) for sampler in SAMPLERS)
+        for i, value in enumerate(known)
+    ]
+    proven = sum(value is not None for value in known)
+    text = [f"{name}: {proven} of {len(known)} optima proven{'':12s} equal work                  equal time"]
+    for sampler in SAMPLERS:
+        cells = []
+        for found in (work, equal):
+            ratio = [100 * objective / b for (objective, _), b in zip(found[sampler], best, strict=True)]
+            seconds = float(np.mean([s for _, s in found[sampler]]))
+            cells.append(f"{np.mean(ratio):8.3f} ({min(ratio):8.3f}) {seconds:7.2f} s")
+        text.append(f"  {sampler:26s} {cells[0]}   {cells[1]}")
+    return text
 
 
 def main() -> None:
     """Run all sets and print the two tables."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__file__, __doc__)
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--only", nargs="*", default=list(SETS))
-    arguments = parser.parse_args()
-    of = Backend.of
-    Backend.of = classmethod(lambda cls, wish, threads, sharers=1: of(wish, 1, sharers))  # type: ignore[method-assign,assignment]
-    print(f"mean of {arguments.seeds} problems: objective / best known in percent (worst), seconds; one thread")
-    for name in arguments.only:
-        family, parameters = SETS[name]
-        work: dict[str, list[tuple[float, float]]] = {sampler: [] for sampler in SAMPLERS}
-        equal: dict[str, list[tuple[float, float]]] = {sampler: [] for sampler in SAMPLERS}
-        known: list[float | None] = []
-        for seed in range(arguments.seeds):
-            problem = registry.generate(family, {"seed": seed} | parameters)
-            if seed == 0:
-                for local in SAMPLERS.values():
-                    run(problem, 0, **local, runs=1, samples=16)  # compiles
-            known.append(optimum(problem))
-            for sampler, local in SAMPLERS.items():
-                work[sampler].append(run(problem, seed, **local, runs=10, samples=100))
-            limit = work["annealing"][-1][1]
-            for sampler, local in SAMPLERS.items():
-                samples = max(1, int(100 * limit / work[sampler][-1][1]))
-                equal[sampler].append(run(problem, seed, **local, runs=10, samples=samples))
-        best = [
-            value or max(table[sampler][i][0] for table in (work, equal) for sampler in SAMPLERS)
-            for i, value in enumerate(known)
-        ]
-        proven = sum(value is not None for value in known)
-        print(f"\n{name}: {proven} of {len(known)} optima proven{'':12s} equal work                  equal time")
-        for sampler in SAMPLERS:
-            cells = []
-            for table in (work, equal):
-                ratio = [100 * found / b for (found, _), b in zip(table[sampler], best, strict=True)]
-                seconds = float(np.mean([s for _, s in table[sampler]]))
-                cells.append(f"{np.mean(ratio):8.3f} ({min(ratio):8.3f}) {seconds:7.2f} s")
-            print(f"  {sampler:26s} {cells[0]}   {cells[1]}", flush=True)
+    parser.add_argument("--sets", nargs="*", default=list(SETS), choices=list(SETS), metavar="NAME")
+    given = parser.parse_args()
+    with one_core():
+        say = Report(__file__, given)
+        say(f"mean of {given.seeds} problems: objective / best known in percent (worst), seconds; one core")
+        for name in given.sets:
+            for line in ["", *lines(name, *measure(*SETS[name], given.seeds))]:
+                say(line)
+    say.keep()
 
 
 if __name__ == "__main__":

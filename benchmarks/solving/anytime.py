@@ -1,33 +1,26 @@
 """Objective and proven bound over time on the meeting problems that nobody solves, beside toulbar2's.
 
-    DMCMC_INSTANCES=FOLDER python benchmarks/anytime.py [--seconds 10 60] [--peers 60] [--only NAME] [--output PREFIX]
-        [--device cuda] [--memory 100GiB] [--beside FILE.json] [--picture docs/anytime.png]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.anytime [--seconds 10 60] [--peers 60] [--only NAME]
+        [--output FILE.txt] [--device cuda] [--memory 100GiB] [--beside FILE.json] [--picture docs/anytime.png]
 
 FOLDER holds meetings/. Each of our runs is a ``budget.time`` on all cores, from a problem in memory, kernels compiled.
 toulbar2's HBFS (objective and bound) and VNS (objective) follow in the same run, each for ``--peers`` seconds of its
 own clock on one core (0: none); all start without a solution. Two gaps are named: that of the run itself, and `to
 best`, from its bound to the best utility known to anyone. `listed` is what was found before on an idle machine:
-toulbar2's gap after 60 s, and the best utility of toulbar2 and of a prototype. PREFIX.txt gets the table,
-PREFIX.json all traces, ``--picture`` draws them (needs matplotlib), with the traces of ``--beside``, if that is given:
+toulbar2's gap after 60 s, and the best utility of toulbar2 and of a prototype. FILE.txt gets the table, FILE.json
+beside it all traces, ``--picture`` draws them (needs matplotlib), with the traces of ``--beside``, if that is given:
 what another machine's run has kept.
 """
 
-import argparse
 import json
-import os
-import platform
-import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import dmcmc
+from benchmarks.harness import Report, meeting, options
+from benchmarks.toulbar2 import search
 from dmcmc import Problem
-from dmcmc.config.configuration import parse
-from dmcmc.formats import native
-from dmcmc.inference.runtime.device import describe_gpu
-from dmcmc.inference.runtime.threads import cores
-from dmcmc.run.solve import solve
+from dmcmc.files.write import replace_file
 
 # listed before: toulbar2's bound after 60 s, and the best utility
 LISTED = {
@@ -47,30 +40,11 @@ TOULBAR2_GAP = {  # per cent after 60 s, to the best utility that toulbar2 itsel
     "mu_A10_n10_D96": 5,
 }
 
-TOULBAR2 = """
-import sys, pytoulbar2
-from dmcmc import native
-problem = native.load(sys.argv[1])
-top = sum(int(f.table.max()) for f in problem.factors)
-network = pytoulbar2.CFN(ubinit=top + 1, vns=-4 if sys.argv[3] == "vns" else None, verbose=0)
-for name, size in zip(problem.variables, problem.domains.tolist()):
-    network.AddVariable(name, range(size))
-for f in problem.factors:
-    network.AddFunction(list(f.scope), (int(f.table.max()) - f.table).ravel().tolist())
-print("TOP", top, flush=True)
-network.Solve(timeLimit=int(sys.argv[2]))
-"""
-_SECONDS = r"([\d.]+) seconds\)"
 
-Trace = list[tuple[float, float | None, float | None]]  # (seconds, objective, bound)
-
-
-def ours(problem: Problem, method: str, seconds: float, device: str, memory: str) -> dict[str, Any]:
+def ours(problem: Problem, method: str, seconds: float, device: str, memory: int) -> dict[str, Any]:
     """Solve for some seconds; return status, trace and the like."""
     budget = {"time": seconds, "memory": memory}
-    config = {"problem": {"file": "-"}, "local": {"method": method}, "budget": budget, "device": device}
-    result = solve(problem, parse(config))
-    assert result is not None
+    result = dmcmc.solve(problem, local={"method": method}, budget=budget, device=device)
     return {
         "solver": f"dmcmc {method}{' GPU' if device == 'cuda' else ''}",
         "budget": seconds,
@@ -85,28 +59,16 @@ def ours(problem: Problem, method: str, seconds: float, device: str, memory: str
 
 
 def toulbar2(path: Path, how: str, seconds: int) -> dict[str, Any]:
-    """Let toulbar2 search (``hbfs`` or ``vns``); return the same, from what it prints on the way."""
-    command = [sys.executable, "-c", TOULBAR2, str(path), str(seconds), how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10 * seconds + 120)
-    found = re.search(r"^TOP (\d+)", done.stdout, re.MULTILINE)
-    if found is None:
-        raise SystemExit(f"toulbar2 failed on {path.name}: {done.stderr[-500:]}")
-    top, trace = int(found[1]), Trace()
-    utility: float | None = None
-    bound: float | None = None
-    for line in done.stdout.splitlines():
-        if new := re.match(rf"New solution: (\d+) \(.*?{_SECONDS}", line):
-            utility = top - int(new[1])
-            trace.append((float(new[2]), utility, bound))
-        elif how == "hbfs" and (shown := re.match(rf"Optimality gap: \[(\d+), \d+\].*?{_SECONDS}", line)):
-            bound = top - int(shown[1])
-            trace.append((float(shown[2]), utility, bound))
+    """Let toulbar2 search (``hbfs`` or ``vns``); return the same."""
+    trace = search(path, how, seconds)
+    last = trace[-1] if trace else None
+    objective, bound = (last.objective, last.bound) if last else (None, None)
     return {
         "solver": f"toulbar2 {how}",
         "budget": seconds,
-        "seconds": trace[-1][0] if trace else None,
-        "status": "optimal" if utility is not None and utility == bound else "timeout",
-        "objective": utility,
+        "seconds": last.seconds if last else None,
+        "status": "optimal" if objective is not None and objective == bound else "timeout",
+        "objective": objective,
         "bound": bound,
         "trace": trace,
     }
@@ -181,44 +143,43 @@ def draw(found: dict[str, list[dict[str, Any]]], picture: Path) -> None:
     figure.savefig(picture, dpi=110)
 
 
+def measure(name: str, given: Any) -> list[dict[str, Any]]:
+    """Return the runs of ours and of toulbar2 on a problem."""
+    path = meeting(name)
+    problem, runs = dmcmc.load(path), list[dict[str, Any]]()
+    for method in given.methods:
+        ours(problem, method, 0.5, given.device, given.memory)  # compiles
+        runs += [ours(problem, method, seconds, given.device, given.memory) for seconds in given.seconds]
+    if given.peers:
+        runs += [toulbar2(path, how, given.peers) for how in ("hbfs", "vns")]
+    return runs
+
+
 def main() -> None:
     """Measure, print, keep and draw."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__file__, __doc__, device="cpu", memory="8GiB", only=True)
     parser.add_argument("--seconds", type=float, nargs="+", default=[10, 60])
     parser.add_argument("--methods", nargs="+", default=["auto", "annealing"])
     parser.add_argument("--peers", type=int, default=60, help="seconds of toulbar2's HBFS and VNS, 0 for neither")
-    parser.add_argument("--only", default="", help="instances whose names contain this")
-    parser.add_argument("--output", type=Path, help="prefix of the .txt and .json files")
-    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
-    parser.add_argument("--memory", default="8GiB", help="budget.memory")
     parser.add_argument("--beside", type=Path, help="a .json of another run, for the picture")
     parser.add_argument("--picture", type=Path)
-    options = parser.parse_args()
-    folder = Path(os.environ["DMCMC_INSTANCES"]) / "meetings"
+    given = parser.parse_args()
+    say = Report(__file__, given, seconds=given.seconds, toulbar2=f"{given.peers} s on one core")
+    machine = list(say.lines)
     found: dict[str, list[dict[str, Any]]] = {}
-    for name in (name for name in LISTED if options.only in name):
-        path = folder / f"{name}_pl0.5_s0.npz"
-        problem, runs = native.load(path), list[dict[str, Any]]()
-        for method in options.methods:
-            ours(problem, method, 0.5, options.device, options.memory)  # compiles
-            runs += [ours(problem, method, seconds, options.device, options.memory) for seconds in options.seconds]
-        if options.peers:
-            runs += [toulbar2(path, how, options.peers) for how in ("hbfs", "vns")]
-        found[name] = runs
-        print("\n".join(table({name: runs})[0 if len(found) == 1 else 1 :]), flush=True)
-    head = f"{platform.machine()}, {cores()} cores (toulbar2: one)"
-    if options.device == "cuda":
-        head += f", {describe_gpu()}, memory {options.memory}"
-    head += f"; seconds {options.seconds}, toulbar2 {options.peers} s"
-    if options.output:
-        options.output.with_suffix(".txt").write_text("\n".join([head, *table(found)]) + "\n")
-        raw = {"machine": head, "python": platform.python_version(), "runs": found}
-        options.output.with_suffix(".json").write_text(json.dumps(raw, indent=1) + "\n")
-    if options.beside:
-        for name, runs in json.loads(options.beside.read_text())["runs"].items():
+    for name in (name for name in LISTED if given.only in name):
+        found[name] = measure(name, given)
+        for line in table({name: found[name]})[0 if len(found) == 1 else 1 :]:
+            say(line)
+    say.keep()
+    if given.output:
+        raw = json.dumps({"machine": machine, "runs": found}, indent=1)
+        replace_file(given.output.with_suffix(".json"), [raw, "\n"])
+    if given.beside:
+        for name, runs in json.loads(given.beside.read_text())["runs"].items():
             found.setdefault(name, []).extend(runs)
-    if options.picture:
-        draw(found, options.picture)
+    if given.picture:
+        draw(found, given.picture)
 
 
 if __name__ == "__main__":

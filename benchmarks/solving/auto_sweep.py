@@ -1,6 +1,6 @@
 """What ``auto`` chooses against each fixed choice, on small meeting problems over (|A|, |X|, |D|, p_l, |B|).
 
-    python benchmarks/auto_sweep.py [--time 4] [--gap 0.01] [--repeats 2] [--limit N] [--drawn N --seed S]
+    python -m benchmarks.solving.auto_sweep [--time 4] [--gap 0.01] [--repeats 2] [--limit N] [--drawn N --seed S]
 
 A choice takes the seconds until the gap is proven; where it never is, the time limit × (1 + 10 × the gap that is left).
 Of several repeats, which alternate between the choices, the least counts: 2, and 8 where that is below half a second;
@@ -9,21 +9,18 @@ which ``auto`` is within 1.5 times the best fixed choice. The thresholds of ``au
 view; ``--drawn`` takes problems that nobody has seen, their sizes drawn from a seed.
 """
 
-import argparse
-import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dmcmc.config.configuration import parse
-from dmcmc.generators import registry
+import dmcmc
+from benchmarks.harness import Report, options
+from dmcmc import Problem
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.inference.runtime.threads import cores
-from dmcmc.run.solve import solve
 
 WITHIN = 1.5
 _MOST = 1.5e9  # cells a second
@@ -50,39 +47,43 @@ PROBLEMS = (
 
 def main() -> None:
     """Print a line a problem, and the share."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__file__, __doc__)
     parser.add_argument("--time", type=float, default=4.0)
     parser.add_argument("--gap", type=float, default=0.01)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--limit", type=int, default=None)
     parser.add_argument("--drawn", type=int, default=0, help="problems to draw in place of the list")
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    print(f"# {cores()} cores, load {os.getloadavg()[0]:.1f}; budget.time {arguments.time:g} s, gap {arguments.gap:g}")
-    heads = [f"{name:>11}" for name in CHOICES]
-    print(" |A| |X| |D|  p_l |B| tables     ", *heads, " ratio  methods", flush=True)
+    given = parser.parse_args()
+    problems = drawn(given.drawn, given.seed) if given.drawn else PROBLEMS
+    say = Report(__file__, given, time=f"{given.time:g} s", gap=f"{given.gap:g}")
+    say(" ".join([" |A| |X| |D|  p_l |B| tables     ", *(f"{name:>11}" for name in CHOICES), " ratio  methods"]))
     for choice in CHOICES:  # compiles
-        run(problem_of((3, 6, 12, 0.6, 1), "uniform"), choice, 2.0, arguments.gap)
+        run(problem_of((3, 6, 12, 0.6, 1), "uniform"), choice, min(2.0, given.time), given.gap)
     ratios = []
-    problems = drawn(arguments.drawn, arguments.seed) if arguments.drawn else PROBLEMS
-    for number, sizes in enumerate(problems[: arguments.limit]):
+    for number, sizes in enumerate(problems[: given.limit]):
         tables = "uniform" if number % 2 else "preferences"
-        problem = problem_of(sizes, tables, 1 + arguments.seed)
-        cost, chosen = dict.fromkeys(CHOICES, np.inf), ""
-        for repeat in range(_SHORT_REPEATS * arguments.repeats):
-            for choice in CHOICES:
-                late, long = cost[choice] >= arguments.time, cost[choice] >= _SHORT
-                if repeat and (late or (long and repeat >= arguments.repeats)):
-                    continue
-                seconds, methods = run(problem, choice, arguments.time, arguments.gap)
-                cost[choice] = min(cost[choice], seconds)
-                chosen = methods if choice == "auto" else chosen
-        best = min(value for name, value in cost.items() if name != "auto")
-        ratios.append(cost["auto"] / best)
-        print("{:>4}{:>4}{:>4}{:>5}{:>4}".format(*sizes), f"{tables:<11}", *(f"{v:>11.3f}" for v in cost.values()),
-              f"{ratios[-1]:6.2f}  {chosen}", flush=True)  # fmt: skip
+        cost, methods = measure(problem_of(sizes, tables, 1 + given.seed), given.time, given.gap, given.repeats)
+        ratios.append(cost["auto"] / min(value for name, value in cost.items() if name != "auto"))
+        shown = "{:>4}{:>4}{:>4}{:>5}{:>4}".format(*sizes), f"{tables:<11}", *(f"{v:>11.3f}" for v in cost.values())
+        say(" ".join([*shown, f"{ratios[-1]:6.2f}  {methods}"]))
     share = np.mean([ratio <= WITHIN for ratio in ratios])
-    print(f"auto within {WITHIN:g} times the best fixed choice on {100 * share:.0f} % of {len(ratios)} problems")
+    say(f"auto within {WITHIN:g} times the best fixed choice on {100 * share:.0f} % of {len(ratios)} problems")
+    say.keep()
+
+
+def measure(problem: Problem, limit: float, gap: float, repeats: int) -> tuple[dict[str, float], str]:
+    """Return what every choice costs, and which methods the agents had by ``auto``."""
+    cost, chosen = dict.fromkeys(CHOICES, np.inf), ""
+    for repeat in range(_SHORT_REPEATS * repeats):
+        for choice in CHOICES:
+            late, long = cost[choice] >= limit, cost[choice] >= _SHORT
+            if repeat and (late or (long and repeat >= repeats)):
+                continue
+            seconds, methods = run(problem, choice, limit, gap)
+            cost[choice] = min(cost[choice], seconds)
+            chosen = methods if choice == "auto" else chosen
+    return cost, chosen
 
 
 def drawn(count: int, seed: int) -> tuple[Sizes, ...]:
@@ -102,27 +103,25 @@ def drawn(count: int, seed: int) -> tuple[Sizes, ...]:
     return tuple(found)
 
 
-def problem_of(sizes: Sizes, tables: str, seed: int = 1) -> Problem:
+def problem_of(sizes: Sequence[float], tables: str, seed: int = 1) -> Problem:
     """Return a generated problem."""
     names = ("agents", "variables_per_agent", "domain_size", "local_density", "interface_variables")
     given = dict(zip(names, sizes, strict=True)) | {"tables": tables, "seed": seed}
-    return registry.generate("meeting-scheduling", given)
+    return dmcmc.generate("meeting-scheduling", **given)
 
 
 def run(problem: Problem, choice: str, limit: float, gap: float) -> tuple[float, str]:
     """Return what a choice costs, and which methods the agents had."""
     budget = {"time": limit, "gap": gap}
-    config = parse({"problem": {"file": "-"}, "local": CHOICES[choice], "budget": budget, "device": "cpu"})
     if choice == "exact" and local_cells(problem) > _MOST * limit:
         return np.inf, ""  # longer than the others take in any case
     start = time.perf_counter()
     try:
-        result = solve(problem, config)
+        result = dmcmc.solve(problem, local=CHOICES[choice], budget=budget, device="cpu")
     except DmcmcError as error:
         print(f"# {choice}: {error}", file=sys.stderr)
         return np.inf, ""
     seconds = time.perf_counter() - start
-    assert result is not None
     used = [agent.method for agent in result.agents]
     text = ", ".join(f"{used.count(name)} {name}" for name in sorted(set(used)))
     if result.gap is not None and result.gap <= gap:

@@ -1,42 +1,35 @@
 """Meeting scheduling on CPUs, exactly and by sampling: the measurements of CHANGELOG 0.1.
 
-    python benchmarks/first_light.py [--output benchmarks/results]
+    python -m benchmarks.solving.first_light [--problems 10] [--output FILE.txt]
 
-Prints a table and writes it, with the raw figures as JSON, into the output folder. Two cores are assumed for the
+FILE.txt gets what is printed, FILE.json beside it the raw figures. Two cores are assumed for the
 exact runs, one for the samplers' speed. Times of single runs on a shared machine are indications; ratios are taken
 within this one run.
 """
 
-import argparse
 import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
-
 from support.numpy_gibbs import gibbs_twin
 
+import dmcmc
+from benchmarks.harness import Report, options, timed
 from dmcmc import Problem
-from dmcmc.config.configuration import parse
-from dmcmc.generators import registry as generators
+from dmcmc.files.write import replace_file
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.results.provenance import versions
 from dmcmc.results.result import Result
-from dmcmc.run.solve import solve
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Settings
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.schedule import Temperature
 
-INSTANCES = 10
 SAMPLERS = [
     ("gibbs", "auto"),
     ("gibbs", 1.0),
@@ -48,19 +41,17 @@ SAMPLERS = [
 
 def meetings(seed: int, **changes: object) -> Problem:
     """Return a meeting-scheduling problem of the paper's default size."""
-    return generators.generate("meeting-scheduling", {"seed": seed, **changes})
+    return dmcmc.generate("meeting-scheduling", seed=seed, **changes)
 
 
 def run(problem: Problem, **local: object) -> Result:
     """Solve in this process on all its cores."""
-    result = solve(problem, parse({"problem": {"file": "-"}, "local": local, "seed": 7}))
-    assert result is not None
-    return result
+    return dmcmc.solve(problem, local=local, seed=7)
 
 
-def exact_and_sampled(tables: str) -> dict[str, object]:
+def exact_and_sampled(tables: str, count: int) -> dict[str, object]:
     """Solve the default size exactly, and by every sampler with R=10, S=100."""
-    problems = [meetings(seed, tables=tables) for seed in range(INSTANCES)]
+    problems = [meetings(seed, tables=tables) for seed in range(count)]
     exact = [run(p, method="exact") for p in problems]
     assert all(r.status == "optimal" for r in exact)
     rows: dict[str, object] = {"exact seconds": [r.time for r in exact], "optima": [r.objective for r in exact]}
@@ -83,11 +74,8 @@ def gibbs_speed(events: int) -> dict[str, float]:
     arithmetic = choose_arithmetic(problem.factors)
     settings = Settings(arithmetic, seed=1, runs=runs, samples=samples)
     solver = registry.get("gibbs")
-    speeds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        (table,) = solver.solve([local], settings)
-        speeds.append(table.updates / (time.perf_counter() - start))
+    (table,), times = timed(lambda: solver.solve([local], settings), warm=0)
+    speeds = [table.updates / seconds for seconds in times.seconds]
     model = build_model(local)
     temperatures = Temperature().of_trials(model, samples)[:: max(1, events // 2)]
     start = time.perf_counter()
@@ -102,14 +90,14 @@ def gibbs_speed(events: int) -> dict[str, float]:
     }
 
 
-def ranks_agree(folder: Path) -> dict[str, object]:
+def ranks_agree(folder: Path, most: int) -> dict[str, object]:
     """Run the default through mpirun on 1 to 8 ranks; compare the answers and time the start-up."""
     config = folder / "meetings.yaml"
     config.write_text("problem: {generator: meeting-scheduling, seed: 0}\nlocal: {method: gibbs}\nseed: 7\n")
     mpirun = Path(sys.executable).parent / "mpirun"
     answers = {}
     rows: dict[str, object] = {}
-    for ranks in (1, 1, 2, 3, 4, 8):
+    for ranks in (r for r in (1, 1, 2, 3, 4, 8) if r <= most):
         start = time.perf_counter()
         command = [str(mpirun), "-n", str(ranks), sys.executable, "-m", "dmcmc", "run", str(config), "--json"]
         result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -119,7 +107,6 @@ def ranks_agree(folder: Path) -> dict[str, object]:
         if ranks == 1:
             rows["seconds from the command to the start of the solve (1 rank, warm)"] = wall - result["time"]
     rows["identical"] = all(a == answers[1] for a in answers.values())
-    config.unlink()
     return rows
 
 
@@ -138,27 +125,30 @@ def lines_of(rows: dict[str, object], indent: str = "") -> list[str]:
 
 def main() -> None:
     """Measure everything."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
-    folder = parser.parse_args().output
-    folder.mkdir(parents=True, exist_ok=True)
+    parser = options(__file__, __doc__)
+    parser.add_argument("--problems", type=int, default=10, help="a set")
+    parser.add_argument("--ranks", type=int, default=8, help="the most")
+    given = parser.parse_args()
+    say = Report(__file__, given)
+    machine = list(say.lines)
     run(meetings(99), method="auto")  # compile
     for method, _ in SAMPLERS:
         run(meetings(99, agents=2), method=method, samples=2)
-    cores = len(os.sched_getaffinity(0))
+    size = f"({given.problems} instances, R=10, S=100)"
     figures: dict[str, object] = {
-        "machine": f"{platform.machine()}, {cores} cores, " + ", ".join(f"{k} {v}" for k, v in versions().items()),
-        "command": "python benchmarks/first_light.py",
-        "default size, preferences (10 instances, R=10, S=100)": exact_and_sampled("preferences"),
-        "default size, uniform (10 instances, R=10, S=100)": exact_and_sampled("uniform"),
+        f"default size, preferences {size}": exact_and_sampled("preferences", given.problems),
+        f"default size, uniform {size}": exact_and_sampled("uniform", given.problems),
         "Gibbs, one thread, |L|=10, |D|=24": gibbs_speed(10),
         "Gibbs, one thread, |L|=50, |D|=24": gibbs_speed(50),
-        "ranks": ranks_agree(folder),
     }
-    text = "\n".join(lines_of(figures))
-    print(text)
-    (folder / "first_light.txt").write_text(text + "\n")
-    (folder / "first_light.json").write_text(json.dumps(figures, indent=1, default=np.generic.item) + "\n")
+    with tempfile.TemporaryDirectory() as folder:
+        figures["ranks"] = ranks_agree(Path(folder), given.ranks)
+    for line in lines_of(figures):
+        say(line)
+    say.keep()
+    if given.output:
+        raw = json.dumps({"machine": machine, **figures}, indent=1, default=np.generic.item)
+        replace_file(given.output.with_suffix(".json"), [raw, "\n"])
 
 
 if __name__ == "__main__":

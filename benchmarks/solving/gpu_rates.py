@@ -1,16 +1,17 @@
 """How fast a GPU is for the choices of ``auto``, and where the default problem's time goes.
 
-    python benchmarks/gpu_rates.py --output benchmarks/results/h200_rates.txt
+    python -m benchmarks.solving.gpu_rates --output benchmarks/results/h200_rates.txt
 
-First the constants of ``samplers/rates.py`` and ``inference/backends.py``, measured beside the values they have: random
-agents of several sizes are eliminated and sampled, and seconds = trip + buckets · bucket + cells · cell is fitted by
-least squares of relative errors. Then ``solve`` on the paper's default problem, exactly, warm, part by part.
+First the constants of samplers/auto/rates.py and inference/execution/backend.py, measured beside the values they have:
+random agents of several sizes are eliminated and sampled, and seconds = trip + buckets · bucket + cells · cell is
+fitted by least squares of relative errors. Then the default problem, solved exactly, warm, and a profile of that.
 ``--quick`` takes tiny agents: to see that it runs.
 """
 
 import argparse
+import cProfile
 import json
-import statistics
+import pstats
 import subprocess
 import sys
 import time
@@ -19,13 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import config
 
-import dmcmc.inference.elimination.cuda.eliminate as gpu_elimination
+import dmcmc
 import dmcmc.inference.execution.backend as backends
-import dmcmc.run.solve as whole
-from dmcmc.config.configuration import parse
-from dmcmc.generators import registry as generators
+from benchmarks.harness import ROOT, Report, options, timed
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
@@ -38,8 +36,8 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.device import describe_gpu, gpu_problem, shared_device
-from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.device import gpu_problem, shared_device
+from dmcmc.results.result import Result
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.contract.protocol import Settings
@@ -48,6 +46,7 @@ INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**20)
 SIZES = ((9, 24), (10, 16), (10, 24), (10, 32), (11, 24), (12, 20), (12, 24))  # variables and values of an agent
 TINY = ((3, 2), (4, 2), (4, 3), (5, 2))
 GROUP = 10  # agents of a batch
+PARTS = 15  # functions of the profile
 
 
 def agents_of(size: int, domain: int, count: int) -> list[LocalProblem]:
@@ -71,14 +70,7 @@ def flat_of(agents: Sequence[LocalProblem]) -> FlatTables:
 
 def median(work: Callable[[], object], repeats: int = 9) -> float:
     """Return the median seconds of some repeats, after two that may compile and allocate."""
-    work()
-    work()
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        work()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+    return timed(work, repeats, warm=2)[1].median
 
 
 def fit(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[list[float], float]:
@@ -97,7 +89,7 @@ def fit(rows: Sequence[Sequence[float]], seconds: Sequence[float]) -> tuple[list
     return (factors / scale).tolist(), error
 
 
-def measure_elimination(sizes: Sequence[tuple[int, int]], count: int) -> tuple[list[float], float]:
+def measure_elimination(sizes: Sequence[tuple[int, int]], count: int, say: Report) -> tuple[list[float], float]:
     """Fit trip, bucket and cell of an agent, eliminated with others in batches of ``count``."""
     rows, seconds = [], []
     for size, domain in sizes:
@@ -178,109 +170,81 @@ def open_device() -> None:
     print(json.dumps(seconds))
 
 
-def measure_default(repeats: int, parameters: dict[str, int]) -> None:
-    """Say where the time of a warm, exact ``solve`` goes."""
-    problem = generators.generate("meeting-scheduling", {"agents": 10, "seed": 0, **parameters})
-    wanted = parse({"problem": {"file": "-"}, "local": {"method": "exact"}, "device": "cuda"})
-    spent: dict[str, float] = {}
+def measure_default(repeats: int, parameters: dict[str, int], say: Report) -> None:
+    """Say what a warm, exact solve takes, and where that goes."""
+    problem = dmcmc.generate("meeting-scheduling", agents=10, seed=0, **parameters)
 
-    def timed(module: Any, name: str, label: str) -> None:
-        inner = getattr(module, name)
+    def work() -> Result:
+        return dmcmc.solve(problem, local={"method": "exact"}, device="cuda")
 
-        def outer(*args: Any, **kwargs: Any) -> Any:
-            start = time.perf_counter()
-            try:
-                return inner(*args, **kwargs)
-            finally:
-                spent[label] = spent.get(label, 0.0) + time.perf_counter() - start
-
-        setattr(module, name, outer)
-
-    for name, label in (("prepare", "prepare"), ("first_work", "local tables"), ("run_cycle", "cycle")):
-        timed(whole, name, label)
-    timed(gpu_elimination, "run_waves", "launches")
-    parts = ("prepare", "local tables", "launches", "cycle", "rest", "all")
-    runs: dict[str, list[float]] = {part: [] for part in parts}
-    result = None
-    for turn in range(repeats + 3):
-        spent.clear()
-        start = time.perf_counter()
-        result = whole.solve(problem, wanted)
-        spent["all"] = time.perf_counter() - start
-        spent["rest"] = spent["all"] - spent["prepare"] - spent["local tables"] - spent["cycle"]
-        for part in parts:
-            if turn >= 3:
-                runs[part].append(spent.get(part, 0.0))
-    assert result is not None
-    say(f"\nsolve, default meeting problem {parameters or ''}, device cuda, warm, {repeats} repeats, ms")
+    result, times = timed(work, repeats, warm=3)
+    say()
+    say(f"solve, default meeting problem {parameters or ''}, device cuda, warm, {repeats} repeats, ms")
     say(f"{result.status}: {result.objective}, bound {result.bound}")
-    for part in parts:
-        name = "  of them: launches (host)" if part == "launches" else part
-        low, middle, high = (1e3 * f(runs[part]) for f in (min, statistics.median, max))
-        say(f"{name:27s} least {low:7.2f}   median {middle:7.2f}   most {high:7.2f}")
+    say(f"least {1e3 * times.least:7.2f}   median {1e3 * times.median:7.2f}   most {1e3 * times.most:7.2f}")
+    say(f"of one under a profiler, {PARTS} functions that took longest, with all that they call:")
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    found = sorted(pstats.Stats(profile).stats.items(), key=lambda item: -item[1][3])  # type: ignore[attr-defined]
+    ours = [(Path(file), name, spent[3]) for (file, _, name), spent in found if ROOT in Path(file).resolve().parents]
+    for file, name, seconds in ours[:PARTS]:
+        say(f"  {1e3 * seconds:8.2f}  {file.resolve().relative_to(ROOT)}:{name}")
 
 
-LINES: list[str] = []
-
-
-def say(line: str) -> None:
-    """Print a line and keep it."""
-    print(line, flush=True)
-    LINES.append(line)
-
-
-def row(name: str, now: float, measured: float, note: str = "") -> None:
-    """Say what a constant is and what it should be."""
-    say(f"{name:32s} {now:10.3g} {measured:10.3g}   {note}")
+def row(name: str, now: float, measured: float, note: str = "") -> str:
+    """Return what a constant is and what it should be."""
+    return f"{name:32s} {now:10.3g} {measured:10.3g}   {note}"
 
 
 def main() -> None:
     """Measure everything."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = options(__file__, __doc__)
     parser.add_argument("--repeats", type=int, default=20, help="of solve")
     parser.add_argument("--quick", action="store_true", help="tiny agents: to see that it runs")
-    parser.add_argument("--output", type=Path)
     parser.add_argument("--open", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    problem = gpu_problem() if not options.open else None
-    if problem is not None:
-        sys.exit(f"gpu_rates: {problem}")
-    if options.open:
+    given = parser.parse_args()
+    if gpu_problem() is not None:
+        sys.exit(f"no GPU: {gpu_problem()}")
+    if given.open:
         open_device()
         return
-    sizes = TINY if options.quick else SIZES
-    if options.quick:  # even tiny buckets go to the GPU
+    say = Report(__file__, given, device="cuda")
+    if given.quick:  # even tiny buckets go to the GPU
         backends._BUCKETS, backends._CELL = np.array([1]), 1.0
-    size, domain, samples = (3, 2, (2, 4)) if options.quick else (10, 24, (50, 200, 800))
-    gpu = "simulated" if config.ENABLE_CUDASIM else describe_gpu()
-    say(f"{gpu}, {cores()} cores; Python {sys.version.split()[0]}, NumPy {np.__version__}")
-    say("python benchmarks/gpu_rates.py\n\neliminations, int32")
-    alone, alone_error = measure_elimination(sizes, 1)
-    batch, batch_error = measure_elimination(sizes, GROUP if not options.quick else 2)
-    trip, wave = measure_waves((2, 4) if options.quick else (5, 20, 80, 200))
+    constants(given.quick, say)
+    measure_default(given.repeats, {"domain_size": 2, "variables_per_agent": 3} if given.quick else {}, say)
+    say.keep()
+
+
+def constants(quick: bool, say: Report) -> None:
+    """Measure the constants of the cost model, and say them beside those that it has."""
+    sizes = TINY if quick else SIZES
+    size, domain, samples = (3, 2, (2, 4)) if quick else (10, 24, (50, 200, 800))
+    say("eliminations, int32")
+    alone, alone_error = measure_elimination(sizes, 1, say)
+    batch, batch_error = measure_elimination(sizes, GROUP if not quick else 2, say)
+    trip, wave = measure_waves((2, 4) if quick else (5, 20, 80, 200))
     agent = agents_of(size, domain, 1)[0]
     flat = flat_of([agent])
     cell = median(lambda: eliminate(flat, agent.plan, INT32), 3) / max(1, agent.plan.cells)
     _, draw = measure_draws("cuda", size, domain, samples)
     start, cpu_draw = measure_draws("cpu", size, domain, samples[:2])
-    command = [sys.executable, __file__, "--open"]
+    command = [sys.executable, "-m", "benchmarks.solving.gpu_rates", "--open"]
     opening = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    say("\nseconds                                 now   measured")
+    say()
+    say("seconds                                 now   measured")
     for i, name in enumerate(("gpu_trip", "gpu_bucket", "gpu_cell")):
         note = f"in a batch of {GROUP}: {batch[i]:.3g}"
-        row(f"rates.{name}, agent alone", getattr(NOMINAL, name), alone[i], note)
+        say(row(f"rates.{name}, agent alone", getattr(NOMINAL, name), alone[i], note))
     say(f"  largest error of the fits: alone {alone_error:.0%}, in a batch {batch_error:.0%}")
     note = "context {:.2f}, elimination kernels {:.2f}, samplers {:.2f}".format(*opening)
-    row("rates.gpu_open", NOMINAL.gpu_open, sum(opening[:2]), note)
-    row("rates.gpu_update", NOMINAL.gpu_update, draw)
-    row("backends._TRIP", backends._TRIP, trip)
-    row("backends._WAVE", backends._WAVE, wave)
-    row("backends._CELL", backends._CELL, cell, "one core")
-    row("backends._UPDATE", backends._UPDATE, cpu_draw, f"one core; {1e3 * start:.2f} ms to start an agent")
-    row("backends._OPEN", backends._OPEN, sum(opening[:2]))
-    measure_default(options.repeats, {"domain_size": 2, "variables_per_agent": 3} if options.quick else {})
-    if options.output:
-        options.output.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    say(row("rates.gpu_open", NOMINAL.gpu_open, sum(opening[:2]), note))
+    say(row("rates.gpu_update", NOMINAL.gpu_update, draw))
+    say(row("backend._TRIP", backends._TRIP, trip))
+    say(row("backend._WAVE", backends._WAVE, wave))
+    say(row("backend._CELL", backends._CELL, cell, "one core"))
+    say(row("backend._UPDATE", backends._UPDATE, cpu_draw, f"one core; {1e3 * start:.2f} ms to start an agent"))
+    say(row("backend._OPEN", backends._OPEN, sum(opening[:2])))
 
 
 if __name__ == "__main__":

@@ -1,39 +1,34 @@
 """Solve every instance as ``dmcmc solve`` does, each in a process of its own, and compare with the known optimum.
 
-    DMCMC_INSTANCES=FOLDER python benchmarks/solve_instances.py [--limit 60] [--only TEXT] [--output FILE]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.solve_instances [--limit 60] [--only TEXT] [--output FILE]
 
 FOLDER holds instances/ with its MANIFEST.csv. An instance whose plan fits the memory is solved exactly, without a time
-limit; the others get ``--timeout LIMIT`` where this version has it, and are stopped after twice that. Times are those
+limit; the others get ``--timeout LIMIT`` and are stopped after twice that. Times are those
 of the solve, start-up and reading not counted. The last columns are log10 of the partition function, ours and that of
 the list, where the manifest has one.
 """
 
-import argparse
 import csv
 import json
 import math
-import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
-from dmcmc.config.unavailable import refuse_arguments
-from dmcmc.config.units import bytes_of
-from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.inference.runtime.threads import cores
+from benchmarks.harness import Report, failed, instances, options
 
 # toulbar2 counts the least cost of a dense table over four or more variables twice; its own assignment has this cost.
 CORRECTED = {"alarm.cfn.gz": "3.086727"}
 COMMAND = [sys.executable, "-m", "dmcmc", "solve", "--json"]
 
 
-def instances(root: Path) -> list[tuple[Path, dict[str, str]]]:
+def listed(root: Path) -> list[tuple[Path, dict[str, str]]]:
     """Return the files of the manifest, each with its line."""
-    with open(root / "instances" / "MANIFEST.csv", newline="") as stream:
+    with open(root / "MANIFEST.csv", newline="") as stream:
         lines = list(csv.DictReader(stream))
-    return [(root / "instances" / line["family"] / line["file"], line) for line in lines]
+    return [(root / line["family"] / line["file"], line) for line in lines]
 
 
 def run(path: Path, *options: str, limit: float) -> dict[str, Any]:
@@ -48,17 +43,7 @@ def run(path: Path, *options: str, limit: float) -> dict[str, Any]:
     if done.returncode in (0, 3):
         found: dict[str, Any] = json.loads(done.stdout)
         return found
-    line = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit status {done.returncode}"
-    return {"error": line.removeprefix("dmcmc: error: ").replace(str(path), path.name)}
-
-
-def may_time_out() -> bool:
-    """Return whether this version has ``--timeout``."""
-    try:
-        refuse_arguments(["solve", "--timeout=1"])
-    except DmcmcError:
-        return False
-    return True
+    return {"error": failed(done).replace(str(path), path.name)}
 
 
 def judged(line: dict[str, str], found: dict[str, Any]) -> str:
@@ -87,13 +72,13 @@ def shown(value: float | int | None) -> str:
     return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.9g}"
 
 
-def measured(path: Path, line: dict[str, str], memory: str, timeout: list[str], limit: float) -> str:
+def measured(path: Path, line: dict[str, str], memory: str, limit: float) -> str:
     """Solve one instance; return its line of the table."""
-    options = ["--set", f"budget.memory={memory}"]
-    fits = run(path, "--method", "exact", *options, limit=10 * limit)
+    within = ["--set", f"budget.memory={memory}"]
+    fits = run(path, "--method", "exact", *within, limit=10 * limit)
     found = fits
     if "error" in fits and ("budget.memory" in fits["error"] or "stopped" in fits["error"]):
-        found = run(path, *options, *timeout, limit=2 * limit + 30)
+        found = run(path, *within, "--timeout", str(limit), limit=2 * limit + 30)
     if "error" in found:
         return f"{line['file']:34s} {line['optimum'][:14]:>14s} {found['error'][:110]}"
     gap = "-" if found["gap"] is None else f"{100 * found['gap']:.3g} %"
@@ -103,34 +88,26 @@ def measured(path: Path, line: dict[str, str], memory: str, timeout: list[str], 
     )
     known = line["pr_log10_ours"] or line["pr_log10_list"]
     if known:
-        sums = run(path, "--task", "pr", *options, limit=10 * limit)
+        sums = run(path, "--task", "pr", *within, limit=10 * limit)
         text += f"  {shown(sums.get('log10')):>12s} {known:>11s}" if "error" not in sums else f"  {sums['error'][:60]}"
     return text
 
 
 def main() -> None:
     """Print and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = options(__file__, __doc__, memory="16GiB", only=True)
     parser.add_argument("--limit", type=float, default=60)
-    parser.add_argument("--memory", default="16GiB")
-    parser.add_argument("--only", default="", help="instances whose path has this in it")
     parser.add_argument("--most", type=float, default=math.inf, help="largest tables, as log10 of the manifest")
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args()
-    bytes_of(options.memory)
-    timeout = ["--timeout", str(options.limit)] if may_time_out() else []
-    lines = [
-        f"{cores()} cores, plans of at most {options.memory}, {options.limit:g} s where that is too little",
+    given = parser.parse_args()
+    say = Report(__file__, given, plans_of_at_most=f"{given.memory:.3g} bytes", then=f"{given.limit:g} s")
+    say(
         f"{'file':34s} {'known':>14s} {'objective':>14s} {'bound':>14s} {'gap':>9s} {'status':11s} {'':9s}"
-        f" {'time s':>8s}  {'log10 Z':>12s} {'known':>11s}",
-    ]
-    print("\n".join(lines))
-    for path, line in instances(Path(os.environ["DMCMC_INSTANCES"])):
-        if options.only in str(path) and float(line["log10_largest_table"] or 0) <= options.most:
-            lines.append(measured(path, line, options.memory, timeout, options.limit))
-            print(lines[-1], flush=True)
-    if options.output:
-        options.output.write_text("\n".join(lines) + "\n")
+        f" {'time s':>8s}  {'log10 Z':>12s} {'known':>11s}"
+    )
+    for path, line in listed(instances("instances")):
+        if given.only in str(path) and float(line["log10_largest_table"] or 0) <= given.most:
+            say(measured(path, line, str(given.memory), given.limit))
+    say.keep()
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""Meeting scheduling in a hierarchical organisation, as private events as variables (PEAV; DMCMC paper §6).
+"""Meeting scheduling in a hierarchical organisation, as private events as variables (PEAV).
 
 An agent is a member of the organisation, a variable one event in its diary, a value the slot the event starts in. Two
 events that share participants are joined by a factor: their starts must lie a gap of 1 to 3 slots apart (duration and
 way), and both should get slots that the member likes. The first events of each member are meetings of the whole
 organisation: a superior's copy and a report's copy of one of them should agree.
+
+After the DMCMC paper, §6, which says what it models and how large it is, but not how utilities are made: those, gaps
+and priorities are ours.
 """
 
 from typing import Literal
@@ -26,7 +29,7 @@ _GRAPH, _UNIFORM, _GAPS, _WISHES, _BUSY, _SCHEDULE = range(6)  # what each rando
 
 
 class Meetings(Parameters, frozen=True, kw_only=True):
-    """Parameters of ``meeting-scheduling``; the defaults are those of the paper's Table 1.
+    """Parameters of ``meeting-scheduling``; |A|, |X_i|, |D_i| and p_l are by default the paper's (§6).
 
     Attributes
     ----------

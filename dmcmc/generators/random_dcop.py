@@ -1,4 +1,7 @@
-"""The random DCOPs of the DMCMC paper, §6: dense local graphs, a sparser graph over the interface variables."""
+"""Random DCOPs after the DMCMC paper, §6: dense local graphs, a graph over the interface variables.
+
+A graph of n vertices has ⌊n(n−1)p/2⌋ edges here; the paper prints ⌊n(n−1)p⌋, which more than fills it at p = 1.
+"""
 
 import numpy as np
 

@@ -61,7 +61,7 @@ def util_step(
 
     UTIL_i(sep_i) = max over b_i of [V_i(b_i) + Σ crossing factors + Σ UTIL_c]. The interface is eliminated variable
     by variable: B_i ∪ sep_i is never enumerated at once. With mini-buckets the step is ADPOP's (GpuBE journal
-    paper, §4): still one message, of more and smaller tables.
+    paper, §4.2): still one message, of more and smaller tables.
 
     Parameters
     ----------

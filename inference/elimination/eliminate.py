@@ -1,6 +1,6 @@
 """Bucket elimination: carry out a plan, keep what VALUE needs, read an optimal assignment back.
 
-Dechter's bucket elimination (GpuBE journal paper, §3.1) with the join and the projection of a bucket fused.
+Dechter's bucket elimination (GpuBE journal paper, §2.1) with the join and the projection of a bucket fused.
 """
 
 from collections.abc import Callable, MutableMapping, Sequence

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Orders of depth-first pseudo-trees, as the papers use them: every variable is eliminated before its ancestors.
 
-Roots and children are taken by degree: GpuBE's journal version (§4.1) sorts x_i before x_j iff |N(x_i)| < |N(x_j)|;
+Roots and children are taken by degree: GpuBE's journal version (§6.2) sorts x_i before x_j iff |N(x_i)| < |N(x_j)|;
 DPOP's usual choice is the most connected variable first.
 """
 

@@ -1,0 +1,95 @@
+"""Every benchmark script still runs, with its quickest work; what takes a GPU, or minutes, says what it is for."""
+
+import runpy
+import sys
+
+import pytest
+from imports import ROOT, files
+
+from dmcmc.formats import native
+from dmcmc.generators import registry as generators
+
+SCRIPTS = sorted(f.path.removesuffix(".py").replace("/", ".") for f in files("benchmarks") if f.path.count("/") == 2)
+WCSP = "small 4 2 4 100 2 2 2 2 2 0 1 0 2 0 1 3 1 0 5 2 1 2 1 1 0 0 4 2 2 3 0 1 1 1 6 1 0 1 1 1 2"
+QUICK = {
+    "benchmarks.bounds.providers": "--seconds 0.01 --only ms_A10_n10_D24 --close 0.01",
+    "benchmarks.elimination.buckets": "--cells 500",
+    "benchmarks.elimination.instances": "--device cpu",
+    "benchmarks.elimination.matching": "--only spot5/404",
+    "benchmarks.elimination.minibuckets": "--only spot5/404",
+    "benchmarks.elimination.orders": "--repeats 1",
+    "benchmarks.formats.reading": "--megabytes 0.01 --repeat 1",
+    "benchmarks.sampling.meetings": "--vns 0 --only ms_A10_n10_D24",
+    "benchmarks.solving.answers": "--keep {folder}/kept.json --ways auto --only spot5",
+    "benchmarks.solving.anytime": "--seconds 0.2 --peers 0 --methods auto --only ms_A10_n25_D24",
+    "benchmarks.solving.auto_sweep": "--limit 1 --time 0.2 --repeats 1",
+    "benchmarks.solving.auto_times": "--only ms_A10_n10_D24 --repeats 1",
+    "benchmarks.solving.solve_instances": "--only spot5",
+    "benchmarks.solving.soundness": "--problems 2",
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Small problems under the names of those that scripts look for."""
+    root = tmp_path_factory.mktemp("shared")
+    small = generators.generate("meeting-scheduling", {"agents": 2, "domain_size": 4, "variables_per_agent": 4})
+    for part in ("meetings", "generated", "instances/spot5"):
+        (root / part).mkdir(parents=True)
+    for name in ("ms_A10_n10_D24", "ms_A10_n5_D24", "ms_A10_n25_D24"):
+        native.save(small, root / "meetings" / f"{name}_pl0.5_s0.npz")
+    for file in ("instances/spot5/404.wcsp", "generated/one.wcsp"):
+        (root / file).write_text(WCSP)
+    names = "family,file,format,optimum,optimum_status,log10_largest_table,pr_log10_ours,pr_log10_list"
+    (root / "instances" / "MANIFEST.csv").write_text(f"{names}\nspot5,404.wcsp,wcsp,,,1,,\n")
+    (root / "generated" / "MANIFEST.csv").write_text("file,optimum,optimum_status\none.wcsp,,\n")
+    return root
+
+
+def run(monkeypatch, script, *arguments):
+    monkeypatch.chdir(ROOT)
+    monkeypatch.syspath_prepend(ROOT)
+    monkeypatch.setattr(sys, "argv", [script, *arguments])
+    try:
+        runpy.run_module(script, run_name="__main__")
+    except SystemExit as end:
+        return end.code
+    return 0
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_says_what_it_is_for(script, monkeypatch, capsys):
+    assert run(monkeypatch, script, "--help") == 0
+    assert f"python -m {script}" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", QUICK)
+def test_a_script_runs_and_keeps_what_it_prints(script, monkeypatch, capsys, folder, tmp_path):
+    monkeypatch.setenv("DMCMC_INSTANCES", str(folder))
+    arguments = QUICK[script].format(folder=tmp_path).split()
+    assert not run(monkeypatch, script, *arguments, "--output", str(tmp_path / "kept.txt"))
+    kept = (tmp_path / "kept.txt").read_text()
+    assert kept.startswith(f"# DMCMC_INSTANCES=... python -m {script} {arguments[0]}")
+    assert kept == capsys.readouterr().out
+    assert str(tmp_path) not in kept.replace(" ".join(arguments), "")
+
+
+@pytest.mark.slow
+def test_answers_that_differ_are_said(monkeypatch, capsys, folder, tmp_path):
+    monkeypatch.setenv("DMCMC_INSTANCES", str(folder))
+    script, common = "benchmarks.solving.answers", ["--ways", "z", "--only", "spot5"]
+    assert not run(monkeypatch, script, *common, "--keep", str(tmp_path / "one.json"))
+    compare = [*common, "--keep", str(tmp_path / "two.json"), "--compare", str(tmp_path / "one.json")]
+    assert not run(monkeypatch, script, *compare)
+    assert capsys.readouterr().out.endswith("0 of 1 answers differ\n")
+    text = (tmp_path / "one.json").read_text()
+    (tmp_path / "one.json").write_text(text.replace('"status": "', '"status": "un'))
+    assert run(monkeypatch, script, *compare) == 1
+    assert "status unfeasible -> feasible" in capsys.readouterr().out
+
+
+def test_without_instances_one_line_says_what_to_set(monkeypatch):
+    monkeypatch.delenv("DMCMC_INSTANCES", raising=False)
+    said = run(monkeypatch, "benchmarks.elimination.orders")
+    assert said == "set DMCMC_INSTANCES to a folder that holds generated/"
