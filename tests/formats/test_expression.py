@@ -1,5 +1,7 @@
 """Expressions mean what Python says, and nothing but a bounded calculation can be said."""
 
+import itertools
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -46,6 +48,72 @@ def test_an_expression_means_what_python_says(text, x, y):
     else:
         found = expression({"x": x, "y": y})
         assert (found, type(found)) == (expected, int if isinstance(expected, bool) else type(expected))
+
+
+LARGE = [-(2**63), -(2**62), -(2**53) - 1, -7, -1, 0, 1, 2, 3, 2**31, 2**53 + 1, 2**62, 2**70]
+DOMAINS = {
+    "small": range(-5, 6),
+    "large": LARGE,
+    "floats": [-1e308, -2.5, -0.0, 0.5, 1.0, 3.25, 1e-310, 5e-324, 1e300, 7.0, 2.0**53],
+    "mixed": [0, 0.5, 2**53 + 1, True, -3, 2.0, False, 1, 1e17, 10**17 + 1, 4],
+    "no zero": [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
+}
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    text=st.recursive(numbers, combined, max_leaves=10),
+    x=st.sampled_from(sorted(DOMAINS)),
+    y=st.sampled_from(sorted(DOMAINS)),
+)
+def test_all_assignments_at_once_mean_what_python_says_one_by_one(text, x, y):
+    expression = parse_python(text)
+    values = [list(DOMAINS[{"x": x, "y": y}[name]]) for name in expression.names]
+    code = compile(text, "expression", "eval")
+    try:
+        expected = [
+            eval(code, {}, dict(zip(expression.names, chosen, strict=True))) for chosen in itertools.product(*values)
+        ]
+    except (ArithmeticError, ValueError):
+        with pytest.raises(ExpressionError, match="cannot be evaluated"):
+            expression.over(values)
+        return
+    found = list(expression.over(values))
+    if isinstance(expression.over(values), list):
+        assert [type(v) for v in found] == [int if type(v) is bool else type(v) for v in expected]
+    assert all(a == b or (a != a and b != b) for a, b in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "x * y + 3 * abs(x - y)",
+            "1000 if x == y else 0",
+            "max(x, y, 3) - min(x, 2 * y)",
+            "x > y or x - y",
+            "-x + y",
+        ),
+        *(
+            "x < y <= 7 and not y == 3",
+            "0.5 * x - y / 4",
+            "(x + 20) // (y + 9) + x % (y + 9)",
+            "(x + 1) ** 3 - 2 ** 10",
+        ),
+        *("0 if x < y else 0.5", "pow(y, 2) * 1.0", "inf if x == y else x"),
+    ],
+)
+def test_arithmetic_needs_no_python_for_each_assignment(text, monkeypatch):
+    monkeypatch.setattr("dmcmc.formats.expressions.closures.Expression._one_by_one", None)
+    found = parse_python(text).over([range(-8, 112)] * len(parse_python(text).names))
+    assert found.dtype.kind in "if"
+
+
+def test_texts_are_compared_at_once_too(monkeypatch):
+    monkeypatch.setattr("dmcmc.formats.expressions.closures.Expression._one_by_one", None)
+    words = [f"w{i}" for i in range(12)]
+    found = parse_python("7 if v == w else (1 if v == 'w3' else 0)").over([words, words])
+    assert found.reshape(12, 12).tolist() == [[7 if i == j else int(i == 3) for j in range(12)] for i in range(12)]
 
 
 def test_names_come_in_the_order_of_their_appearance():

@@ -33,7 +33,7 @@ def number(word: str) -> int | float | None:
     return None if infinite is None else -math.inf if infinite[1] == "-" else math.inf
 
 
-def entries(values: Sequence[int | float], sense: str) -> Array:
+def entries(values: Sequence[int | float] | Array, sense: str) -> Array:
     """Return costs or utilities as an array that :meth:`Factor.of` takes: int64 where all are whole, else float64.
 
     In int64 the infinity that forbids (+ for ``min``, − for ``max``) is the smallest number.
@@ -43,6 +43,8 @@ def entries(values: Sequence[int | float], sense: str) -> Array:
     OverflowError
         For whole numbers beyond 63 bits.
     """
+    if isinstance(values, np.ndarray) and values.dtype.kind in "if":
+        return values
     forbidding = math.inf if sense == "min" else -math.inf
     if all(isinstance(v, int) or v == forbidding for v in values):
         if any(abs(v) > _LARGEST for v in values if v != forbidding):

@@ -8,11 +8,14 @@ from math import prod
 from typing import Any, NoReturn
 
 from dmcmc.formats.expressions import functions as library
+from dmcmc.formats.expressions.arrays import evaluate
 from dmcmc.formats.expressions.functions import ExpressionError
+from dmcmc.inference.runtime.types import Array
 
 MOST_STEPS = 10_000_000  # some seconds
 _STEPS_A_BYTE = 500
 _MOST_DEPTH = 60
+_WORTHWHILE = 100  # assignments from which on arrays are faster
 
 Env = dict[str, Any]
 Node = Callable[[Env], Any]
@@ -46,31 +49,47 @@ class Expression:
         Its free names, in the order of their appearance: the variables.
     size : int
         Number of nodes: at most so many steps an evaluation, loops aside.
+    tree : ast.expr or None
+        What it was made of, unless that are statements.
     """
 
     names: tuple[str, ...]
     size: int
     run: Node = field(repr=False)
     meter: Meter = field(repr=False)
+    tree: ast.expr | None = field(repr=False, default=None)
 
     def __call__(self, values: Mapping[str, Any]) -> int | float:
-        """Return the value for one assignment; see :meth:`evaluate`."""
-        return self.evaluate([dict(values)], 1)[0]
+        """Return the value for one assignment; see :meth:`over`."""
+        return self._one_by_one([dict(values)])[0]
 
-    def over(self, values: Sequence[Sequence[Any]]) -> list[int | float]:
-        """Return the values for all assignments, the last name fastest; ``values`` has one sequence a name."""
-        assignments = (dict(zip(self.names, chosen, strict=True)) for chosen in product(*values))
-        return self.evaluate(assignments, prod(map(len, values)))
+    def over(self, values: Sequence[Sequence[Any]], axes: Sequence[int] | None = None) -> Array | list[int | float]:
+        """Return the values for all assignments.
 
-    def evaluate(self, assignments: Iterable[Env], count: int) -> list[int | float]:
-        """Return the values for ``count`` assignments, dictionaries that no one else needs.
+        Parameters
+        ----------
+        values
+            Of each axis; the last is the fastest.
+        axes
+            Of each name; by default they are the names, in their order.
 
         Raises
         ------
         ExpressionError
             For what Python would raise (division by zero, wrong types), for no number, and for too much work.
         """
+        count, axes = prod(map(len, values)), range(len(values)) if axes is None else axes
         self.meter.spend(self.size * count)
+        if count >= _WORTHWHILE and self.tree is not None:
+            found = evaluate(self.tree, self.names, values, axes)
+            if found is not None:
+                return found
+        return self._one_by_one(
+            {n: chosen[i] for n, i in zip(self.names, axes, strict=True)} for chosen in product(*values)
+        )
+
+    def _one_by_one(self, assignments: Iterable[Env]) -> list[int | float]:
+        """Return the values for assignments, dictionaries that no one else needs."""
         run, found = self.run, []
         try:
             for assignment in assignments:
@@ -100,8 +119,9 @@ class Compiler:
     def expression(self, body: list[ast.stmt]) -> Expression:
         if not body:
             raise ExpressionError("is empty")
-        if len(body) == 1 and isinstance(body[0], ast.Expr):
-            run = self.node(body[0].value)
+        tree = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+        if tree is not None:
+            run = self.node(tree)
         else:
             self.local = _assigned(body)
             block = self.block(body)
@@ -112,7 +132,7 @@ class Compiler:
                     raise ExpressionError("ends without a return")
                 return returned[0]
 
-        return Expression(tuple(self.names), self.size, run, self.meter)
+        return Expression(tuple(self.names), self.size, run, self.meter, tree)
 
     def node(self, node: ast.expr) -> Node:
         self.size += 1

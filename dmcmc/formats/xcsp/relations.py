@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import product
-from math import inf, prod
+from math import inf
+
+import numpy as np
 
 from dmcmc.files.text import Source
 from dmcmc.formats.common.entries import entries, number
@@ -164,16 +165,19 @@ class Formula:
         top
             Costs from here on are forbidden.
         """
-        given = list(zip(self.parameters, arguments, strict=True))
-        fixed = {name: value for name, value in given if not isinstance(value, tuple)}
-        taken = [(name, value[0]) for name, value in given if isinstance(value, tuple)]
-        forbidden = inf if sense == "min" else -inf
-        assignments = (fixed | {name: chosen[at] for name, at in taken} for chosen in product(*values))
+        axes = [*values, *([a] for a in arguments if not isinstance(a, tuple))]
+        constant = iter(range(len(values), len(axes)))
+        of = {
+            p: a[0] if isinstance(a, tuple) else next(constant) for p, a in zip(self.parameters, arguments, strict=True)
+        }
         try:
-            found = self.expression.evaluate(assignments, prod(map(len, values)))
+            found = self.expression.over(axes, [of[name] for name in self.expression.names])
             if self.hard:
-                found = [0 if value else forbidden for value in found]
-            return entries([inf if cost >= top else cost for cost in found], sense)
+                return np.where(np.asarray(found, dtype=bool), 0, -(2**63))  # entries' infinity
+            if top < inf:
+                costs = found if isinstance(found, list) else found.tolist()
+                found = [inf if cost >= top else cost for cost in costs]
+            return entries(found, sense)
         except (ExpressionError, OverflowError) as error:
             raise self.fail(f"the expression {error}") from None
 
