@@ -20,7 +20,7 @@ from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
-FEW = settings(max_examples=4, deadline=None, derandomize=True)
+FEW = settings(max_examples=4, derandomize=True)
 
 
 def one_by_one(plans, flat, arithmetic, **options):

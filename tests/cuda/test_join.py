@@ -21,7 +21,7 @@ from dmcmc.inference.runtime.device import Device, gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
-FEW = settings(max_examples=8, deadline=None, derandomize=True)
+FEW = settings(max_examples=8, derandomize=True)
 
 
 @given(problems(), st.integers(1, 60))

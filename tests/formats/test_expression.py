@@ -33,7 +33,7 @@ def combined(inner):
     )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.recursive(numbers, combined, max_leaves=12), x=st.integers(-5, 5), y=st.sampled_from([0, 1, 2.5]))
 def test_an_expression_means_what_python_says(text, x, y):
     try:
@@ -228,7 +228,7 @@ def test_steps_are_counted_over_all_tables():
         expression.over([range(300)])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(text=st.recursive(numbers, combined, max_leaves=8), x=st.integers(-5, 5))
 def test_the_terms_of_a_sum_add_up(text, x):
     text = f"3 - ({text}) - (y + ({text})) + -(x - 1)"

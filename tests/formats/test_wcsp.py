@@ -218,7 +218,7 @@ def test_files_that_cannot_be_opened(tmp_path):
 
 
 @given(st.data())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_damage_is_refused_or_gives_a_problem_but_nothing_else(tmp_path_factory, data):
     folder = tmp_path_factory.mktemp("damage")
     suffix, pack = data.draw(

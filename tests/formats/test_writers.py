@@ -45,7 +45,7 @@ def assert_same(left, right, exact=True):
 
 
 @pytest.mark.parametrize("format", TEXT)
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(problem=problems(), drop=st.sets(st.sampled_from(sorted(DROPPABLE))))
 def test_any_problem_is_written_whole_or_refused(format, problem, drop):
     problem = without(problem, drop - {"digits"}, SENSE.get(format))

@@ -71,7 +71,7 @@ def test_every_family_is_connected_simple_and_generated_from_its_defaults(family
         assert max(Counter(map(frozenset, pairs(problem))).values()) == 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 12), st.integers(0, 70), st.integers(0, 2**63 - 1))
 def test_a_connected_graph_has_exactly_the_edges_asked_for(nodes, count, seed):
     edges = graphs.connected(stream(seed, 0), nodes, count)

@@ -129,7 +129,7 @@ def test_exact_answers_on_mixed_magnitudes_are_optimal(agents, sense):
         check(problem, result, slack_of(problem))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     floats=st.booleans(),
@@ -152,7 +152,7 @@ def test_constants_and_powers_of_two_never_change_what_is_called_optimal(
     assert (result.status, result.assignment) == (first.status, first.assignment)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     agents=st.sampled_from([1, 2]),

@@ -41,13 +41,12 @@ def test_philox_gives_the_known_answers_of_its_authors(key, counter, expected):
 
 
 @given(st.tuples(word, word), st.tuples(word, word, word, word))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_philox_equals_its_twin(key, counter):
     assert philox(*key, *counter) == naive.philox(key, counter)
 
 
 @given(word)
-@settings(deadline=None)
 def test_a_word_is_a_number_strictly_inside_the_unit_interval(bits):
     assert 0.0 < uniform(bits) < 1.0
     assert abs(uniform(bits) - bits / 2**32) <= 2**-32
@@ -65,7 +64,7 @@ def test_agents_and_seeds_have_keys_of_their_own():
 
 
 @given(word, word, word)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_first_state_lies_in_the_domains_and_touches_only_hidden_variables(seed, row, run):
     for local in divide(random_problem(seed, 9, 2, 9, 12)).locals:
         model = build_model(local)

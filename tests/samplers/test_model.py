@@ -66,7 +66,7 @@ def parted(model, utility):
 
 
 @given(locals_(), st.integers(0, 2**32))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_chains_utility_orders_states_by_violations_first(local, seed):
     """Exactly for whole numbers that fit; else utilities are rounded, half a chain unit a factor."""
     model = build_model(local)
@@ -87,7 +87,7 @@ def test_a_chains_utility_orders_states_by_violations_first(local, seed):
 
 
 @given(locals_())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_scores_fit_their_numbers_and_columns_are_padded(local):
     """Compact: 16 bits without sign and nothing forbidden; else 2^30, all of a variable's violations included."""
     model = build_model(local)
@@ -107,7 +107,7 @@ def test_scores_fit_their_numbers_and_columns_are_padded(local):
 
 
 @given(locals_(), st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_column_holds_its_factor_for_all_values_of_its_variable(local, seed):
     """Relative to the factor's least (compact) or largest entry, scaled and rounded; forbidden entries are −2^k."""
     model = build_model(local)
@@ -133,7 +133,7 @@ def test_a_column_holds_its_factor_for_all_values_of_its_variable(local, seed):
 
 
 @given(locals_(), st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_rows_are_worth_what_their_factors_add_up_to(local, seed):
     arithmetic = choose_arithmetic(local.factors)
     flat, model = flatten_local(local), build_model(local)
@@ -173,7 +173,7 @@ def test_the_bound_on_column_entries_is_one():
 
 
 @given(locals_(), st.integers(0, 2**32))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_scores_and_utility_stay_what_they_would_be_from_nothing(local, seed):
     model = build_model(local)
     if not model.hidden:
@@ -196,7 +196,7 @@ def test_scores_and_utility_stay_what_they_would_be_from_nothing(local, seed):
 
 
 @given(locals_(), st.integers(0, 2**32))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_greedy_sweeps_end_where_no_single_change_is_better(local, seed):
     model = build_model(local)
     z = drawn(local, model, np.random.default_rng(seed))

@@ -28,7 +28,7 @@ word = st.integers(0, 2**32 - 1)
 
 
 @given(st.lists(st.integers(1, 4), max_size=4), word, st.integers(0, 5), st.tuples(word, word), st.integers(1, 10**6))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_warm_chain_starts_from_its_row_or_a_neighbour(shape, at, run, key, first):
     """Run 0 from its own row, the others from one that differs in one interface variable, all equally likely."""
     row = at % prod(shape)

@@ -51,7 +51,7 @@ def check(local, arithmetic, provider, steps=(0, 1, 3)):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(problem=problems())
 def test_a_bound_is_sound_for_any_problem(provider, problem):
     arithmetic = choose_arithmetic(problem.factors)

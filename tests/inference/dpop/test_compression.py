@@ -38,7 +38,7 @@ def assignments(variables, sizes):
         yield dict(zip(variables, values, strict=True))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seeds)
 def test_a_table_at_listed_rows_is_read_off_at_the_values_that_expand_gives(seed):
     problem, _, compression = compressed(seed)
@@ -52,7 +52,7 @@ def test_a_table_at_listed_rows_is_read_off_at_the_values_that_expand_gives(seed
             assert values[tuple(chosen[v] for v in scope)] == entry
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seeds)
 def test_a_local_problem_over_a_list_has_the_values_of_its_rows(seed):
     _, division, compression = compressed(seed)
@@ -67,7 +67,7 @@ def test_a_local_problem_over_a_list_has_the_values_of_its_rows(seed):
         assert naive.same_numbers(naive.row_values(listed), naive.row_values(local)[tuple(rows.T)], 1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seeds)
 def test_expand_gives_all_interface_values_and_leaves_the_others(seed):
     problem, _, compression = compressed(seed)
@@ -137,7 +137,7 @@ def best_with_rows(problem, division, agents, agent):
     return naive.marginal(tables, [v for v in inside if v not in interface], list(interface), problem.domains)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seeds)
 def test_a_row_and_the_rest_make_the_best_of_the_whole(seed):
     floats = seed % 4 == 0
@@ -150,7 +150,7 @@ def test_a_row_and_the_rest_make_the_best_of_the_whole(seed):
         assert naive.same_numbers(total, best, 1e-9 if floats else 0)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seeds)
 def test_a_relaxed_rest_is_never_too_little(seed):
     problem = random_problem(seed, variables=8, agents=4, domain=3, factors=14, hard=0.1)

@@ -43,7 +43,7 @@ def interfaces(problem):
 
 
 @pytest.mark.parametrize("method", METHODS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(seed=st.integers(0, 10_000), share=st.floats(0, 1))
 def test_every_agent_gets_a_variable_and_nothing_else_changes(method, seed, share):
     problem = random_problem(seed, variables=12, domain=3, factors=14)

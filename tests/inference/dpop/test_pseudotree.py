@@ -37,7 +37,7 @@ def built(problem):
 
 
 @given(any_problem)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_division_loses_nothing(problem):
     division = divide(problem)
     together = [*division.crossing, *division.constants, *(f for local in division.locals for f in local.factors)]
@@ -52,7 +52,7 @@ def test_division_loses_nothing(problem):
 
 
 @given(any_problem)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_agents_of_one_factor_lie_on_one_branch(problem):
     division, tree = built(problem)
     for scope in agent_scopes(division.crossing, problem.owner):
@@ -61,7 +61,7 @@ def test_agents_of_one_factor_lie_on_one_branch(problem):
 
 
 @given(any_problem)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_each_crossing_factor_is_placed_once_at_its_deepest_agent(problem):
     division, tree = built(problem)
     assert sorted(i for placed in tree.placed for i in placed) == list(range(len(division.crossing)))
@@ -73,7 +73,7 @@ def test_each_crossing_factor_is_placed_once_at_its_deepest_agent(problem):
 
 
 @given(any_problem)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_separator_is_what_factors_of_the_subtree_share_with_agents_above(problem):
     division, tree = built(problem)
     for agent, separator in enumerate(tree.separators):
@@ -84,7 +84,7 @@ def test_a_separator_is_what_factors_of_the_subtree_share_with_agents_above(prob
 
 
 @given(any_problem)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_edges_are_agents_less_components(problem):
     division, tree = built(problem)
     graph = nx.Graph()

@@ -63,7 +63,7 @@ def cases(draw, numbers=tuple(NUMBERS), most=None):
 
 
 @given(cases())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_what_remains_is_the_maximum_over_the_eliminated_variables(case):
     factors, domains, order, keep = case
     done, tolerance = run(factors, domains, order, keep)
@@ -72,7 +72,7 @@ def test_what_remains_is_the_maximum_over_the_eliminated_variables(case):
 
 
 @given(cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_remaining_scope_lies_inside_another(case):
     done, _ = run(*case)
     scopes = [set(scope) for scope, _ in done.remaining()]
@@ -80,7 +80,7 @@ def test_no_remaining_scope_lies_inside_another(case):
 
 
 @given(cases(numbers=("int32", "int64"), most=3))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_maximise_attains_the_table_and_ties_go_to_the_lowest_index(case):
     factors, domains, order, keep = case
     factors = [Factor.of(f.scope, np.sign(naive.utilities(f.table).astype(float))) for f in factors]  # many ties
@@ -98,7 +98,7 @@ def test_maximise_attains_the_table_and_ties_go_to_the_lowest_index(case):
 
 
 @given(cases())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_plan_foresees_every_table(case):
     factors, domains, order, keep = case
     scopes = [f.scope for f in factors]
@@ -168,7 +168,7 @@ def test_every_path_of_the_kernel_gives_the_same_numbers(path, numbers, hard):
 
 
 @given(cases(numbers=("int32", "float64")))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_min_plus_takes_the_least_that_is_not_forbidden(case):
     factors, domains, order, keep = case
     arithmetic = choose_arithmetic(factors)
@@ -183,7 +183,7 @@ def test_min_plus_takes_the_least_that_is_not_forbidden(case):
 
 
 @given(cases(numbers=("float64",)))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_log_sum_exp_adds_up_what_max_plus_maximises(case):
     factors, domains, order, keep = case
     arithmetic = Arithmetic(np.dtype(np.float64), -np.inf, 1e6)
@@ -233,7 +233,7 @@ def extremes(draw):
 
 
 @given(extremes())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_sums_never_wrap_and_minus_infinity_stays(case):
     factors, domains, order, cut = case
     order, keep = list(order[:cut]), sorted(order[cut:])
@@ -268,7 +268,7 @@ def test_absorb_keeps_the_sum_however_many_sentinels_meet():
     ),
     st.randoms(use_true_random=False),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_outward_bounds_the_exact_sum_whatever_the_order_of_addition(terms, random):
     factors = [Factor.of((), np.array(t)) for t in [0.5, *terms]]
     arithmetic = choose_arithmetic(factors)

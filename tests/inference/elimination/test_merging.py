@@ -8,7 +8,7 @@ from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.merge import merge_plans, mergeable
 from dmcmc.inference.elimination.eliminate import eliminate
 
-MANY = settings(max_examples=40, deadline=None)
+MANY = settings(max_examples=40)
 
 
 @given(batches())

@@ -184,7 +184,7 @@ def test_equal_states_are_merged():
 
 
 @given(listings(), listings(), st.integers(1, 3), st.sampled_from(["exact", "gibbs"]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_solving_never_shows_hidden_variables(first, second, agents, method):
     factors = [sparse(*listing)[0] for listing in (first, second)]
     sizes = [max(pair) for pair in zip_longest(*(f.shape for f in factors), fillvalue=1)]

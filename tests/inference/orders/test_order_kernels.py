@@ -18,7 +18,7 @@ from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_rows_of_bits_are_the_primal_graph_with_the_kept_variables_as_a_clique(graph):
     scopes, domains, _ = graph
     n = len(domains)
@@ -30,7 +30,7 @@ def test_the_rows_of_bits_are_the_primal_graph_with_the_kept_variables_as_a_cliq
 
 
 @given(graphs(), st.sampled_from(range(4)), st.integers(0, 9), st.floats(0.1, 2))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_giving_up_early_changes_nothing_but_the_time(graph, rule, seed, share):
     scopes, domains, _ = graph
     words, sizes, weight, n = kernel_graph(scopes, domains)
@@ -55,7 +55,7 @@ def test_giving_up_early_changes_nothing_but_the_time(graph, rule, seed, share):
 
 
 @given(graphs(7))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_simplicial_variables_first_is_optimal(graph):
     """No order is cheaper than the best that starts with what is peeled off."""
     scopes, domains, _ = graph
@@ -69,7 +69,7 @@ def test_simplicial_variables_first_is_optimal(graph):
 
 
 @given(graphs(20), st.integers(0, 99), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_the_bucket_tree_keeps_its_books_while_windows_improve_it(graph, seed, thorough):
     scopes, domains, _ = graph
     words, sizes, _, n = kernel_graph(scopes, domains)
@@ -89,7 +89,7 @@ def test_the_bucket_tree_keeps_its_books_while_windows_improve_it(graph, seed, t
 
 
 @given(graphs(6), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_a_window_that_holds_a_connected_graph_finds_the_optimum(graph, seed):
     scopes, domains, _ = graph
     domains = np.maximum(domains, 2)

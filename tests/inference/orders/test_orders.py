@@ -16,7 +16,7 @@ every_rule = st.sampled_from((*RULES, *DEPTH_FIRST_RULES))
 
 
 @given(graphs(), every_rule, st.one_of(st.none(), st.integers(0, 99)))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_a_rule_orders_exactly_the_chosen_variables_and_knows_the_cost(graph, rule, seed):
     scopes, domains, chosen = graph
     order = by_rule(scopes, domains, chosen, rule, seed if rule in RULES else None)
@@ -37,7 +37,7 @@ def rule_cost(rule, v, neighbours, weight):
 
 
 @given(graphs(), st.sampled_from(RULES))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_each_step_takes_a_cheapest_variable_of_the_graph_as_it_is_then(graph, rule):
     scopes, domains, chosen = graph
     weight = scaled_weights(domains.astype(float)).tolist()
@@ -54,7 +54,7 @@ def test_each_step_takes_a_cheapest_variable_of_the_graph_as_it_is_then(graph, r
 
 
 @given(graphs(), st.sampled_from(DEPTH_FIRST_RULES))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_depth_first_order_has_every_factor_on_one_branch_of_a_tree_of_edges(graph, rule):
     """In a depth-first tree each variable's parent, the next of its separator, is a neighbour in the graph."""
     scopes, domains, _ = graph
@@ -76,7 +76,7 @@ def test_the_two_depth_first_rules_start_from_opposite_ends():
 
 
 @given(graphs())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_portfolio_is_never_worse_than_a_member_and_keeps_what_is_kept(graph):
     scopes, domains, chosen = graph
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
@@ -89,7 +89,7 @@ def test_the_portfolio_is_never_worse_than_a_member_and_keeps_what_is_kept(graph
 
 
 @given(graphs(7))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_small_graphs_are_ordered_optimally(graph):
     scopes, domains, _ = graph
     assume(domains.min() >= 2)
@@ -98,7 +98,7 @@ def test_small_graphs_are_ordered_optimally(graph):
 
 
 @given(graphs(), st.integers(0, 2**32))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_repeated_and_reordered_scopes_change_nothing(graph, seed):
     scopes, domains, _ = graph
     rng = np.random.default_rng(seed)
