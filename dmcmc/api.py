@@ -70,9 +70,9 @@ def load(
     problem = formats.load(path, format=format, evidence=evidence, distribution=distribution)
     if agents is None:
         return problem
-    from dmcmc.inference.dpop.split import partition
+    from dmcmc.inference.dpop import split as splitting
 
-    return partition(problem, agents, split)
+    return splitting.split(problem, agents, split)
 
 
 def generate(family: str, **parameters: Any) -> Problem:

@@ -9,8 +9,14 @@ from dmcmc.config.validate import suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.results.version import __version__
 
-_EXITS = "exit status: 0 assignment found, 1 failed, 2 bad input or not available, 3 proven infeasible"
+_EXITS = (
+    "exit status: 0 an assignment that breaks no hard constraint (also when the time is over), 1 none found, or failed,"
+    " 2 bad input or not available, 3 proven infeasible"
+)
+_RENAMED = {"--partition": "--split"}
 _COMMANDS = ("run", "solve", "generate", "convert", "graph", "samplers", "info")
+
+Commands = Any  # argparse calls it _SubParsersAction
 
 
 class _Parser(argparse.ArgumentParser):
@@ -61,8 +67,11 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
         extra = [e for e in extra if e.startswith("-")]
     if extra:
         word = next((e for e in extra if e.startswith("-")), extra[0])
+        option = word.partition("=")[0]
+        if option in _RENAMED:
+            raise ConfigError(f"{arguments.command}: '{option}' is called '{_RENAMED[option]}'")
         options = [o for o in commands[arguments.command]._option_string_actions if o.startswith("--")]
-        advice = suggestion(word.partition("=")[0], options, "options") if word.startswith("-") else "not expected here"
+        advice = suggestion(option, options, "options") if word.startswith("-") else "not expected here"
         raise ConfigError(f"{arguments.command}: unknown argument '{word}'; {advice}")
     return arguments
 
@@ -72,7 +81,20 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     parser = _Parser(prog="dmcmc", description="Solve distributed constraint optimisation problems.", epilog=_EXITS)
     parser.add_argument("--version", action="version", version=f"dmcmc {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
+    _add_run(commands)
+    _add_solve(commands)
+    commands._parser_class = _FamilyParser
+    _add_generate(commands)
+    commands._parser_class = _Parser
+    _add_convert(commands)
+    _add_graph(commands)
+    for name, text in (("samplers", "list the local solvers"), ("info", "show versions, cores, memory and devices")):
+        listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
+        listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser, dict(commands.choices)
 
+
+def _add_run(commands: Commands) -> None:
     run = commands.add_parser(
         "run",
         help="solve the problem of a configuration file",
@@ -83,6 +105,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     _add_run_options(run)
     _add_file_options(run)
 
+
+def _add_solve(commands: Commands) -> None:
     solve = commands.add_parser(
         "solve",
         help="solve a problem file",
@@ -101,7 +125,8 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     _add_run_options(solve)
     _add_file_options(solve)
 
-    commands._parser_class = _FamilyParser
+
+def _add_generate(commands: Commands) -> None:
     generate = commands.add_parser(
         "generate",
         help="write a generated problem to a file",
@@ -110,10 +135,12 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     )
     generate.add_argument("family", metavar="FAMILY", help="the kind of problem (listed below)")
     generate.add_argument("parameters", metavar="PARAM=VALUE", nargs="*", default=[], help="the family's parameters")
-    generate.add_argument("--output", metavar="FILE.npz", required=True, help="the file to write")
+    generate.add_argument("--output", metavar="FILE", required=True, help="the file to write; its name says the format")
     generate.add_argument("--seed", metavar="N", help="seed of the problem (default 0)")
+    _add_write_options(generate)
 
-    commands._parser_class = _Parser
+
+def _add_convert(commands: Commands) -> None:
     convert = commands.add_parser(
         "convert",
         help="write a problem in another format",
@@ -121,16 +148,11 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     )
     convert.add_argument("input", metavar="IN", help="a problem file, or a configuration")
     convert.add_argument("output", metavar="OUT", help="the file to write; its name says the format")
-    convert.add_argument("--to", metavar="FORMAT", help="the format to write")
-    convert.add_argument(
-        "--drop",
-        metavar="WHAT",
-        action="append",
-        default=[],
-        help="lose agents, digits, labels, names or sense (repeatable)",
-    )
+    _add_write_options(convert)
     _add_file_options(convert)
 
+
+def _add_graph(commands: Commands) -> None:
     graph = commands.add_parser(
         "graph",
         help="show and draw the graphs of a problem",
@@ -140,11 +162,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     graph.add_argument("--output", metavar="PATH", help="also draw to this file (.svg, .png, .pdf or .dot)")
     graph.add_argument("--json", action="store_true", help="print JSON instead of a table")
     _add_file_options(graph)
-
-    for name, text in (("samplers", "list the local solvers"), ("info", "show versions, cores, memory and devices")):
-        listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-        listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    return parser, dict(commands.choices)
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:
@@ -163,6 +180,18 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="first say what each agent will do, and why")
     parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+
+
+def _add_write_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how a problem is written."""
+    parser.add_argument("--to", metavar="FORMAT", help="the format to write, whatever the name says")
+    parser.add_argument(
+        "--drop",
+        metavar="WHAT",
+        action="append",
+        default=[],
+        help="what the format cannot say and may be lost: agents, digits, labels, names or sense (repeatable)",
+    )
 
 
 def _add_file_options(parser: argparse.ArgumentParser) -> None:

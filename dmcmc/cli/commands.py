@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dmcmc.cli.failure import exit_code, report
-from dmcmc.cli.inputs import check_run, explainer, load, options_of
+from dmcmc.cli.inputs import check_run, configuration, explainer, load, options_of
 from dmcmc.cli.terminal import emit
-from dmcmc.config.configuration import Config, read_config
+from dmcmc.config.configuration import Config
 from dmcmc.config.problem_section import problem_of
 from dmcmc.config.yaml_lines import value_of
-from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
 from dmcmc.results.result import Output, Result
@@ -92,7 +91,7 @@ class _Job(NamedTuple):
 
 
 def _prepare(arguments: Namespace) -> _Job:
-    config, document = read_config(arguments.config, arguments.set, options_of(arguments))
+    config, document = configuration(arguments.config, arguments.set, options_of(arguments))
     check_run(config, document)
     return _Job(config, problem_of(config.problem, document), arguments.explain)
 
@@ -148,7 +147,7 @@ def _deliver(result: R, config: Config, as_json: bool, summarise: Callable[[R], 
 
 def generate(arguments: Namespace) -> int:
     """Write a generated problem to a file and say what it is."""
-    from dmcmc.formats import native
+    from dmcmc.formats.convert import check, write
     from dmcmc.generators import registry
 
     parameters: dict[str, Any] = {}
@@ -163,13 +162,13 @@ def generate(arguments: Namespace) -> int:
         if "seed" in parameters:
             raise ConfigError("generate: seed: is given twice (seed=... and --seed)")
         parameters["seed"] = value_of(arguments.seed, "--seed")
-    check_writable(arguments.output)
+    check(arguments.output, arguments.to, arguments.drop)
     try:
         problem = registry.generate(arguments.family, {"seed": 0} | parameters)
     except DmcmcError as error:
         raise type(error)(f"generate {arguments.family}: {error}") from error
-    native.save(problem, arguments.output)
-    emit(f"{arguments.output}: {_description(problem)}")
+    written = write(problem, arguments.output, arguments.to, arguments.drop)
+    emit(f"{arguments.output}: {_description(written)}")
     return 0
 
 
@@ -200,9 +199,9 @@ def _count(number: int, what: str) -> str:
 
 def convert(arguments: Namespace) -> int:
     """Write a problem in another format and say what it is."""
-    from dmcmc.formats.convert import write
+    from dmcmc.formats.convert import check, write
 
-    check_writable(arguments.output)
+    check(arguments.output, arguments.to, arguments.drop)
     problem, _ = load(arguments.input, arguments)
     written = write(problem, arguments.output, arguments.to, arguments.drop)
     emit(f"{arguments.output}: {_description(written)}")
@@ -215,7 +214,9 @@ def graph(arguments: Namespace) -> int:
     from dmcmc.report.graph_summary import summary
 
     if arguments.output is not None:
-        check_writable(arguments.output)
+        from dmcmc.report.drawing import check_picture
+
+        check_picture(arguments.output)
     problem, config = load(arguments.input, arguments)
     facts = facts_of(problem, config.budget.memory)
     if arguments.output is not None:

@@ -1,10 +1,10 @@
 """Problems named on the command line: a problem file, or a configuration that says which."""
 
-import re
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dmcmc.cli.kinds import is_configuration, is_packed, problem_kind
 from dmcmc.config.configuration import OPTION_OF, Config, config_of, option_place, read_config
 from dmcmc.config.document import Document
 from dmcmc.config.file_options import FILE_OPTIONS
@@ -12,13 +12,11 @@ from dmcmc.config.problem_section import divided, problem_of
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.files.write import check_writable
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import FileError
+from dmcmc.inference.runtime.errors import ConfigError, FileError
 
 if TYPE_CHECKING:
     from dmcmc.run.setup import Setup
 
-_CONFIGURATION = re.compile(rb"(?:^|\n)problem\s*:")
-_HEAD = 65536
 _IN_YAML = ("agents", "seed", *OPTION_OF.values())  # the others are words
 
 
@@ -34,11 +32,23 @@ def options_of(arguments: Namespace) -> dict[str, Any]:
     }
 
 
+def configuration(
+    path: str, overrides: Sequence[str] = (), options: Mapping[str, Any] | None = None
+) -> tuple[Config, Document]:
+    """Read a configuration as :func:`dmcmc.config.configuration.read_config` does; say what else a file is."""
+    if is_configuration(path):
+        if is_packed(path):
+            raise ConfigError(f"{path}: is packed; a configuration is read as it is, so unpack it first")
+    elif kind := problem_kind(path):
+        raise ConfigError(f"{path}: is a problem file ({kind}), not a configuration; use 'dmcmc solve {path}'")
+    return read_config(path, overrides, options)
+
+
 def load(path: str, arguments: Namespace) -> tuple[Problem, Config]:
     """Return the problem of a problem file or of a configuration file, and the configuration (or a default one)."""
     options = options_of(arguments)
     if is_configuration(path):
-        config, document = read_config(path, options=options)
+        config, document = configuration(path, options=options)
         return problem_of(config.problem, document), config
     from dmcmc.formats import registry as formats
 
@@ -73,12 +83,3 @@ def explainer(wanted: bool) -> "Callable[[Setup], None] | None":
     from dmcmc.report.plan import plan_of
 
     return lambda setup: print_explanation(plan_of(setup))
-
-
-def is_configuration(path: str) -> bool:
-    """Return whether a file is a configuration, which names its problem."""
-    try:
-        with open(path, "rb") as stream:
-            return _CONFIGURATION.search(stream.read(_HEAD)) is not None
-    except (OSError, ValueError):
-        return False

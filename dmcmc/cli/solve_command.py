@@ -4,7 +4,8 @@ import sys
 from argparse import Namespace
 from typing import Any, Literal, NamedTuple
 
-from dmcmc.cli.inputs import check_run, explainer, is_configuration, options_of
+from dmcmc.cli.inputs import check_run, explainer, options_of
+from dmcmc.cli.kinds import is_configuration
 from dmcmc.config.configuration import Config, config_of, option_place, override
 from dmcmc.config.document import Document
 from dmcmc.config.problem_section import divided

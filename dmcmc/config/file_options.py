@@ -3,7 +3,7 @@
 FILE_OPTIONS = {
     "format": ("FORMAT", "read the problem file as this format"),
     "agents": ("N", "give the variables to N agents"),
-    "partition": ("METHOD", "how: tree (default), grow or blocks"),
+    "split": ("METHOD", "how: tree (default), grow or blocks"),
     "distribution": ("FILE", "which pyDCOP agent hosts what"),
     "evidence": ("FILE", "observations of a UAI or BIF network"),
 }

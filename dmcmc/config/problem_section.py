@@ -20,14 +20,16 @@ def check_section(problem: Mapping[str, Any], document: Document) -> None:
         what = "a file path" if given == ["file"] else "the name of a generator"
         raise ConfigError(f"{place}: expected {what}, got {show(problem[given[0]])}")
     if given == ["file"]:
+        if "partition" in problem:
+            raise ConfigError(f"{document.at(('problem', 'partition'))}: is called problem.split")
         for name in problem.keys() - {"file", *FILE_OPTIONS}:
             known = ", ".join(FILE_OPTIONS)
             raise ConfigError(f"{document.at(('problem', name))}: unknown key; beside a problem file: {known}")
         agents = problem.get("agents", 1)
         if isinstance(agents, bool) or not isinstance(agents, int):
             raise ConfigError(f"{document.at(('problem', 'agents'))}: expected a whole number, got {show(agents)}")
-        if "partition" in problem and "agents" not in problem:
-            raise ConfigError(f"{document.at(('problem', 'partition'))}: problem.agents says how many; it is missing")
+        if "split" in problem and "agents" not in problem:
+            raise ConfigError(f"{document.at(('problem', 'split'))}: problem.agents says how many; it is missing")
     for name, value in problem.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")
@@ -73,10 +75,10 @@ def divided(problem: Problem, section: Mapping[str, Any], at: Callable[[Key], st
     """Return the problem with its variables given to ``problem.agents`` agents, if that is asked for."""
     if "agents" not in section:
         return problem
-    from dmcmc.inference.dpop.split import partition
+    from dmcmc.inference.dpop.split import split
 
     try:
-        return partition(problem, section["agents"], section.get("partition", "tree"))
+        return split(problem, section["agents"], section.get("split", "tree"))
     except ConfigError as error:
         name, _, message = str(error).partition(":")
         raise ConfigError(f"{at(('problem', name))}:{message}") from None

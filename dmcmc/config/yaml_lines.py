@@ -11,7 +11,7 @@ import yaml
 from dmcmc.config.document import Document, Key, show
 from dmcmc.inference.runtime.errors import ConfigError
 
-_MAX_BYTES = 1 << 20  # of a configuration
+MOST_BYTES = 1 << 20  # of a configuration
 _MAX_NODES = 20_000  # of a configuration, after aliases are expanded
 _MAX_DEPTH = 20
 _MAX_EVENTS = 3_000_000  # of any file, before that
@@ -40,13 +40,18 @@ def read(path: str | Path) -> Document:
     name = str(path)
     try:
         with open(path, "rb") as stream:
-            content = stream.read(_MAX_BYTES + 1)
+            content = stream.read(MOST_BYTES + 1)
     except FileNotFoundError:
         raise ConfigError(f"{name}: no such file") from None
     except (OSError, ValueError) as error:
         raise ConfigError(f"{name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(content) > _MAX_BYTES:
-        raise ConfigError(f"{name}: larger than {_MAX_BYTES} bytes; this is no configuration")
+    return read_content(content, name)
+
+
+def read_content(content: bytes, name: str) -> Document:
+    """Parse what a configuration file holds; see :func:`read`."""
+    if len(content) > MOST_BYTES:
+        raise ConfigError(f"{name}: larger than {MOST_BYTES} bytes; this is no configuration")
     document = Document(name)
     data = _parse(content, name, document.places, _MAX_NODES)
     if data is None:

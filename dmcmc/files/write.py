@@ -6,6 +6,7 @@ import gzip
 import lzma
 import os
 import stat
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -18,6 +19,8 @@ from dmcmc.inference.runtime.write import replacing
 def writing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file to write, whole or not at all: a killed run leaves no partial file under this name.
 
+    Folders that are missing are made.
+
     Raises
     ------
     FileError
@@ -25,6 +28,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     check_writable(path)
     try:
+        Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as stream:
             yield stream
     except (OSError, ValueError) as error:
@@ -45,9 +49,13 @@ def replace_file(path: str | os.PathLike[str], pieces: Iterable[str | bytes]) ->
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise :class:`FileError` if a file could not be written, before any work is done for it. Creates nothing."""
+    """Raise :class:`FileError` if a file could not be written, before any work is done. Leaves nothing behind."""
     try:
-        if Path(os.path.abspath(path)).is_relative_to("/dev"):  # /dev/stdout may be a link to a file someone has open
+        if os.fspath(path).endswith(os.sep):
+            raise _failure(path, "is a folder; a file is needed")
+        place = Path(os.path.abspath(path))
+        # /dev/stdout may be a link to a file someone has open
+        if place.is_relative_to("/dev") and not place.is_relative_to("/dev/shm"):
             raise _failure(path, "a device; --json prints the result")
         target = Path(os.path.realpath(path))
         if not stat.S_ISREG(target.stat().st_mode):
@@ -61,6 +69,11 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise _failure(path, f"{folder} is not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise _failure(path, f"no permission in {folder}")
+    try:
+        with tempfile.TemporaryFile(dir=folder):  # not every folder that allows it can have files: /proc, a full quota
+            pass
+    except OSError as error:
+        raise _failure(path, f"{folder}: {error.strerror or error}") from None
 
 
 def _failure(path: str | os.PathLike[str], reason: object) -> FileError:

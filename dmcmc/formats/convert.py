@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from dmcmc.files.write import check_writable
 from dmcmc.formats import registry as formats
 from dmcmc.formats.common.listing import DROPPABLE, without
 from dmcmc.inference.model.problem import Problem
@@ -31,12 +32,25 @@ def write(problem: Problem, path: str, format: str | None = None, drop: Collecti
     ConfigError
         For an unknown word in ``drop``.
     """
-    for word in drop:
-        if word not in DROPPABLE:
-            known = ", ".join(DROPPABLE)
-            raise ConfigError(f"--drop {word}: expected one of {known}")
-    chosen = formats.named(format) if format is not None else formats.by_suffix(path)
-    sense = _SENSES.get(chosen.name) if chosen is not None else None
+    check(path, format, drop)
+    sense = _SENSES.get(formats.to_write(path, format).name)
     written = without(problem, drop, sense)
     formats.save(written, path, format)
     return written
+
+
+def check(path: str, format: str | None = None, drop: Collection[str] = ()) -> None:
+    """Raise what is wrong with a file to write, its format or what may be lost, before the problem is there.
+
+    Raises
+    ------
+    FileError
+        If the file cannot be written, or its name says no format.
+    ConfigError
+        For an unknown word in ``drop``.
+    """
+    for word in drop:
+        if word not in DROPPABLE:
+            raise ConfigError(f"--drop {word}: expected one of {', '.join(DROPPABLE)}")
+    formats.to_write(path, format)
+    check_writable(path)

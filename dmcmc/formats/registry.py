@@ -183,12 +183,7 @@ def save(problem: Problem, path: str | os.PathLike[str], format: str | None = No
     FileError
         If the file cannot be written, or the format cannot say what the problem says.
     """
-    chosen = named(format) if format is not None else by_suffix(path)
-    if chosen is None:
-        known = ", ".join(s for f in FORMATS if f.writer for s in f.suffixes)
-        raise FileError(f"{path}: its name says no format; known are {known}, or give --to")
-    if not chosen.writer:
-        raise Unavailable(f"{path}: {chosen.name} files are read, not written, in this version")
+    chosen = to_write(path, format)
     write = _function(chosen.writer)
     if chosen.name == "native":
         write(problem, path)
@@ -198,6 +193,25 @@ def save(problem: Problem, path: str | os.PathLike[str], format: str | None = No
         replace_file(path, pieces)
     except ProblemError as error:
         raise FileError(f"{path}: {chosen.name}: {error}") from None
+
+
+def to_write(path: str | os.PathLike[str], format: str | None = None) -> Format:
+    """Return the format that a file will have: a name of :data:`FORMATS`, or what the file's name says.
+
+    Raises
+    ------
+    FileError
+        If the name says none.
+    Unavailable
+        For a format that is not written.
+    """
+    chosen = named(format) if format is not None else by_suffix(path)
+    if chosen is None:
+        known = ", ".join(s for f in FORMATS if f.writer for s in f.suffixes)
+        raise FileError(f"{path}: its name says no format; known are {known}, or give --to")
+    if not chosen.writer:
+        raise Unavailable(f"{path}: {chosen.name} files are read, not written, in this version")
+    return chosen
 
 
 def named(format: str) -> Format:

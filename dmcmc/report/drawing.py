@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import networkx as nx
 
-from dmcmc.files.write import replace_file
+from dmcmc.files.write import check_writable, replace_file
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError, Unavailable
 from dmcmc.report.graph import GraphFacts, primal_graph
@@ -29,19 +30,16 @@ def draw(problem: Problem, facts: GraphFacts, path: str | os.PathLike[str]) -> N
     Unavailable
         Without matplotlib, and for problems too large for a picture.
     """
+    check_picture(path)
     suffix = Path(path).suffix.lower()
     if suffix == ".dot":
         replace_file(path, dot(problem, facts))
         return
-    if suffix not in PICTURES:
-        raise FileError(f"{path}: a picture's name ends with .dot, {', '.join(PICTURES)}")
     if problem.n_variables > _MOST_VARIABLES:
         count = problem.n_variables
         raise Unavailable(f"{path}: a picture shows at most {_MOST_VARIABLES} variables, not {count}; use .dot")
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise Unavailable(f"{path}: pictures need matplotlib (pip install 'dmcmc[plot]'); .dot needs nothing") from None
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(12, 6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_primal(problem, left)
@@ -49,6 +47,24 @@ def draw(problem: Problem, facts: GraphFacts, path: str | os.PathLike[str]) -> N
     drawn = BytesIO()
     figure.savefig(drawn, format=suffix[1:], dpi=120)
     replace_file(path, [drawn.getvalue()])
+
+
+def check_picture(path: str | os.PathLike[str]) -> None:
+    """Raise what is wrong with a picture's name, or that there is nothing to draw it with, before there is a problem.
+
+    Raises
+    ------
+    FileError
+        For an unknown suffix, and where the file cannot be written.
+    Unavailable
+        Without matplotlib.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix != ".dot" and suffix not in PICTURES:
+        raise FileError(f"{path}: a picture's name ends with .dot, {', '.join(PICTURES)}")
+    if suffix != ".dot" and find_spec("matplotlib") is None:
+        raise Unavailable(f"{path}: pictures need matplotlib (pip install 'dmcmc[plot]'); .dot needs nothing")
+    check_writable(path)
 
 
 def _draw_primal(problem: Problem, axes: Any) -> None:

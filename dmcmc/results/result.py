@@ -6,15 +6,13 @@ import os
 import sys
 from collections.abc import Mapping
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from dmcmc.files.write import check_writable, replace_file
+from dmcmc.files.write import replace_file
 from dmcmc.inference.model.exact_sum import nearest
 from dmcmc.inference.model.problem import Label
-from dmcmc.inference.runtime.errors import FileError
 from dmcmc.inference.runtime.types import Number
 
 Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
@@ -102,11 +100,6 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
         FileError
             If that is not possible; names the path.
         """
-        check_writable(path)
-        try:
-            Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise FileError(f"{path}: cannot be written: {error.strerror or error}") from error
         replace_file(path, [self.to_json(), "\n"])
 
     @property
@@ -172,10 +165,10 @@ class Result(Output, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """What the command line exits with: 0 with an assignment, 3 when proven infeasible, else 1."""
+        """What the command line exits with: 0 for an assignment that breaks nothing, 3 if proven infeasible, else 1."""
         if self.status == "infeasible":
             return 3
-        return 1 if self.assignment is None else 0
+        return 0 if self.assignment is not None and self.violation == 0 else 1
 
 
 def gap_of(objective: Number | None, bound: Number | None) -> float | None:

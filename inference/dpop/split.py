@@ -26,7 +26,7 @@ _PASSES = 8
 _MOST_LINKS = 4_000_000  # of a graph that is improved
 
 
-def partition(problem: Problem, agents: int, method: str = "tree") -> Problem:
+def split(problem: Problem, agents: int, method: str = "tree") -> Problem:
     """Return the problem with its variables owned by ``a0``, ``a1``, ...
 
     Parameters
@@ -44,7 +44,7 @@ def partition(problem: Problem, agents: int, method: str = "tree") -> Problem:
         For more agents than variables, and for an unknown method.
     """
     if method not in METHODS:
-        raise ConfigError(f"partition: expected one of {', '.join(METHODS)}, got {method!r}")
+        raise ConfigError(f"split: expected one of {', '.join(METHODS)}, got {method!r}")
     if not 1 <= agents <= problem.n_variables:
         raise ConfigError(f"agents: expected 1 to {problem.n_variables} (the number of variables), got {agents}")
     owner = METHODS[method](problem, agents)

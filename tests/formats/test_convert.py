@@ -62,7 +62,7 @@ def test_losses_are_errors_unless_dropped(folder, fails, capfd):
 
 
 def test_agents_may_be_given_on_the_way(folder, capfd):
-    assert main(["convert", "p.wcsp", "p.xml", "--agents", "3", "--partition", "grow"]) == 0
+    assert main(["convert", "p.wcsp", "p.xml", "--agents", "3", "--split", "grow"]) == 0
     assert formats.load("p.xml").n_agents == 3
 
 
@@ -85,15 +85,15 @@ def test_a_distribution_may_be_given(folder):
         (["p.wcsp", "p.txt"], "p.txt: its name says no format; known are .npz, .xml, .uai"),
         (["p.wcsp", "p.bif"], "p.bif: bif files are read, not written, in this version"),
         (["nowhere.wcsp", "p.xml"], "nowhere.wcsp: no such file"),
-        (["p.wcsp", "no/p.xml"], "no/p.xml: cannot be written"),
+        (["p.wcsp", "p.wcsp/p.xml"], "p.wcsp/p.xml: cannot be written"),
         (["p.wcsp", "p.xml", "--to=foo"], "format 'foo' is not known"),
         (["p.wcsp", "p.xml", "--drop=costs"], "--drop costs: expected one of agents, digits, labels, names, sense"),
         (["p.wcsp", "p.xml", "--agents=7"], "--agents: expected 1 to 6 (the number of variables), got 7"),
         (["p.wcsp", "p.xml", "--agents=x"], "--agents: expected a whole number, got 'x'"),
-        (["p.wcsp", "p.xml", "--partition=tree"], "--partition: problem.agents says how many; it is missing"),
+        (["p.wcsp", "p.xml", "--split=tree"], "--split: problem.agents says how many; it is missing"),
         (
-            ["p.wcsp", "p.xml", "--agents=2", "--partition=x"],
-            "--partition: expected one of tree, grow, blocks, got 'x'",
+            ["p.wcsp", "p.xml", "--agents=2", "--split=x"],
+            "--split: expected one of tree, grow, blocks, got 'x'",
         ),
         (["p.wcsp", "p.xml", "--evidence=e"], "p.wcsp: a wcsp file takes no evidence"),
     ],
@@ -134,7 +134,7 @@ def test_a_picture_needs_a_known_name(folder, fails):
 
 
 def test_a_configuration_gives_agents_to_a_file(folder):
-    Path("run.yaml").write_text("problem: {file: p.wcsp, agents: 2, partition: blocks}")
+    Path("run.yaml").write_text("problem: {file: p.wcsp, agents: 2, split: blocks}")
     assert problem_of(read_config("run.yaml")[0].problem).owner.tolist() == [0, 0, 0, 1, 1, 1]
     config, document = read_config("run.yaml", options={"problem.agents": 3})
     assert isinstance(config, Config) and problem_of(config.problem, document).n_agents == 3
@@ -145,4 +145,4 @@ def test_run_takes_the_options_of_files(folder, capfd):
     assert main(["run", "run.yaml", "--agents", "2", "--json"]) == 0
     result = json.loads(capfd.readouterr().out)
     assert (result["objective"], len(result["agents"])) == (0, 2)
-    assert set(FILE_OPTIONS) == {"format", "agents", "partition", "distribution", "evidence"}
+    assert set(FILE_OPTIONS) == {"format", "agents", "split", "distribution", "evidence"}

@@ -12,7 +12,7 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.split import METHODS, partition
+from dmcmc.inference.dpop.split import METHODS, split
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.report.graph import primal_graph
 
@@ -50,11 +50,11 @@ def test_every_agent_gets_a_variable_and_nothing_else_changes(method, seed, shar
     if not problem.n_variables:
         return
     count = 1 + int(share * (problem.n_variables - 1))
-    divided = partition(problem, count, method)
+    divided = split(problem, count, method)
     assert divided.agents == tuple(f"a{i}" for i in range(count))
     assert sizes(divided)[0] >= 1
     assert divided.factors == problem.factors and divided.variables == problem.variables
-    assert partition(problem, count, method).owner.tolist() == divided.owner.tolist()
+    assert split(problem, count, method).owner.tolist() == divided.owner.tolist()
 
 
 @pytest.mark.parametrize("method", ["tree", "grow"])
@@ -66,20 +66,20 @@ def test_every_agent_gets_a_variable_and_nothing_else_changes(method, seed, shar
 @pytest.mark.parametrize("count", [2, 5, 8])
 def test_parts_of_a_connected_graph_are_connected_and_share_less_than_blocks(method, graph, count):
     problem = on_graph(graph, shuffled=True)
-    divided = partition(problem, count, method)
+    divided = split(problem, count, method)
     assert connected(divided)
     assert sizes(divided)[-1] <= 2.2 * len(graph) / count
-    assert interfaces(divided) < interfaces(partition(problem, count, "blocks"))
+    assert interfaces(divided) < interfaces(split(problem, count, "blocks"))
 
 
 def test_a_path_is_cut_into_equal_pieces():
-    divided = partition(on_graph(nx.path_graph(40)), 4, "tree")
+    divided = split(on_graph(nx.path_graph(40)), 4, "tree")
     assert sizes(divided)[0] >= 7 and interfaces(divided) == 6
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_unconnected_variables_are_shared_out_evenly(method):
-    divided = partition(on_graph(nx.empty_graph(12)), 4, method)
+    divided = split(on_graph(nx.empty_graph(12)), 4, method)
     assert sizes(divided)[0] >= 2
 
 
@@ -88,12 +88,12 @@ def test_unconnected_variables_are_shared_out_evenly(method):
     [
         (0, "tree", "agents: expected 1 to 5"),
         (6, "tree", "agents: expected 1 to 5 .the number of variables., got 6"),
-        (2, "metis", "partition: expected one of tree, grow, blocks, got 'metis'"),
+        (2, "metis", "split: expected one of tree, grow, blocks, got 'metis'"),
     ],
 )
 def test_what_cannot_be_is_refused(agents, method, message):
     with pytest.raises(ConfigError, match=message):
-        partition(on_graph(nx.path_graph(5)), agents, method)
+        split(on_graph(nx.path_graph(5)), agents, method)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -102,5 +102,5 @@ def test_the_optimum_does_not_depend_on_the_agents(method, seed):
     problem = random_problem(seed, variables=7, domain=3, factors=9, hard=0)
     best = max(problem.evaluate(list(v)).objective for v in product(*map(range, problem.domains.tolist())))
     for count in {1, 2, problem.n_variables}:
-        result = dmcmc.solve(partition(problem, count, method))
+        result = dmcmc.solve(split(problem, count, method))
         assert (result.status, result.objective) == ("optimal", best)
