@@ -1,11 +1,10 @@
 """Reading ``.npz`` archives that nobody vouches for: a header's claims are held against the file before it is read."""
 
 import math
-import re
 import struct
+import warnings
 import zipfile
 import zlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -16,10 +15,6 @@ from dmcmc.inference.runtime.memory import memory_limit, readable
 from dmcmc.inference.runtime.types import Array
 
 _DEFLATE_AT_BEST = 1032  # no deflate stream unpacks to more than this many times its size
-_HEADER = re.compile(
-    rb"\s*\{\s*'descr':\s*'([<>|=]?[a-zA-Z]\d{0,9})',\s*'fortran_order':\s*(True|False),"
-    rb"\s*'shape':\s*\(((?:\d{1,18}(?:,\s*\d{1,18})*)?),?\s*\)\s*,?\s*\}\s*"
-)
 BROKEN = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, OSError, RuntimeError, ValueError, OverflowError)
 """What reading a damaged archive may raise."""
 
@@ -61,52 +56,34 @@ class Archive:
             raise self.fail(name, f"cannot unpack {info.compress_size} bytes to {info.file_size}; the file is damaged")
         try:
             with self.file.open(info) as member:
-                head = _head(member)
-                if head is None:
-                    raise self.fail(name, "is not a plain array of numbers (objects and records are not read)")
-                dtype, shape = head.dtype, head.shape
-                if dtype.kind not in kinds and dtype.str not in kinds:
-                    raise self.fail(name, f"has dtype {dtype}; {_wanted(kinds)} needed")
-                if len(shape) != ndim:
-                    raise self.fail(name, f"has shape {shape}; {ndim} axes are needed")
-                claimed, there = math.prod(shape) * dtype.itemsize, info.file_size - head.size
-                if claimed != there:
-                    raise self.fail(name, f"claims shape {shape}, which is {claimed} bytes, but holds {there}")
-                body = member.read()
+                dtype, shape, size = self._header(name, member)
+            if dtype.kind not in kinds and dtype.str not in kinds:
+                raise self.fail(name, f"has dtype {dtype}; {_wanted(kinds)} needed")
+            if len(shape) != ndim:
+                raise self.fail(name, f"has shape {shape}; {ndim} axes are needed")
+            claimed, there = math.prod(shape) * dtype.itemsize, info.file_size - size
+            if claimed != there or min(shape, default=0) < 0:
+                raise self.fail(name, f"claims shape {shape}, which is {claimed} bytes, but holds {there}")
+            with self.file.open(info) as member:
+                array: Array = np.lib.format.read_array(member, allow_pickle=False)  # type: ignore[no-untyped-call,unused-ignore]
         except (*BROKEN, MemoryError) as error:
             raise self.fail(name, f"is damaged: {str(error) or type(error).__name__}") from None
-        if len(body) != claimed:
-            raise self.fail(name, f"is cut short: {len(body)} of {claimed} bytes")
-        array = np.frombuffer(body, dtype=dtype).reshape(shape, order="F" if head.fortran else "C")
-        return array.astype(dtype.newbyteorder("="), copy=False)
+        array = array.astype(dtype.newbyteorder("="), copy=False)
+        array.flags.writeable = False
+        return array
 
-
-@dataclass(frozen=True)
-class _Head:
-    """What an array says of itself: dtype, axes' order, shape, and how many bytes it took to say so."""
-
-    dtype: np.dtype[np.generic]
-    fortran: bool
-    shape: tuple[int, ...]
-    size: int
-
-
-def _head(member: IO[bytes]) -> _Head | None:
-    """Read the header of a ``.npy`` member without evaluating it; None where it is not a plain array's."""
-    magic = member.read(8)
-    width = {b"\x93NUMPY\x01\x00": 2, b"\x93NUMPY\x02\x00": 4}.get(magic)
-    if width is None:
-        return None
-    length = int.from_bytes(member.read(width), "little")
-    match = _HEADER.fullmatch(member.read(length)) if length <= 4096 else None
-    if match is None or match[1][-1:] == b"O":
-        return None
-    try:
-        dtype = np.dtype(match[1].decode())
-    except TypeError:
-        return None
-    shape = tuple(int(axis) for axis in re.findall(rb"\d+", match[3]))
-    return _Head(dtype, match[2] == b"True", shape, 8 + width + length)
+    def _header(self, name: str, member: IO[bytes]) -> tuple[np.dtype[np.generic], tuple[int, ...], int]:
+        """Return an array's dtype and shape as it claims them, and how many bytes it took to do so."""
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of headers as Python 2 wrote them
+                shape, _, dtype = read[np.lib.format.read_magic(member)](member)  # type: ignore[no-untyped-call,unused-ignore]
+        except Exception:  # a damaged header is parsed as Python text, and many things may be wrong with that
+            shape, dtype = (), np.dtype(object)
+        if dtype.hasobject or dtype.kind == "V":
+            raise self.fail(name, "is not a plain array of numbers (objects and records are not read)")
+        return dtype, shape, member.tell()
 
 
 def _wanted(kinds: str) -> str:

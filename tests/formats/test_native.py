@@ -213,6 +213,11 @@ def header(shape, descr="<i8"):
         (b"not an array", ["'domains'"]),
         (b"", ["'domains'"]),
         (header((3,)).replace(b"(3,)", b"exit") + b"\0" * 24, ["'domains'"]),
+        (header((-3, -1)) + b"\0" * 24, ["'domains'"]),
+        (header((-3,)) + b"\0" * 24, ["'domains'", "claims"]),
+        (header((3,), "|O") + b"\0" * 24, ["'domains'", "objects"]),
+        (header((3,), [("a", "<i8")]) + b"\0" * 24, ["'domains'", "plain"]),
+        (header((3,)).replace(b"'<i8'", b"{" * 5) + b"\0" * 24, ["'domains'", "plain"]),
     ],
 )
 def test_what_an_array_claims_is_checked_before_it_is_read(file, member, words):
