@@ -1,4 +1,4 @@
-"""What the samplers do on a GPU: updates a second, the paper's default problem, equality with the CPU, many rows.
+"""What the samplers do on a GPU: updates a second, the default problem, equality with the CPU, many rows.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.sampling.gpu_samplers [speed default same rows meetings]
 
@@ -90,7 +90,7 @@ def speed(instructions: Sequence[float], say: Report) -> None:
 
 
 def default_problem(threads: int, say: Report) -> None:
-    """The paper's default problem: 10 agents, R = S = 100."""
+    """A problem of the paper's default size: 10 agents, R = S = 100."""
     problem = dmcmc.generate("meeting-scheduling", agents=10)
     division, arithmetic = divide(problem), choose_arithmetic(problem.factors)
     models = [build_model(local) for local in division.locals]

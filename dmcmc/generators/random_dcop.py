@@ -13,7 +13,8 @@ from dmcmc.inference.runtime.errors import ConfigError
 
 
 class RandomDcop(Parameters, frozen=True, kw_only=True):
-    """Parameters of ``random``; the defaults are those of the paper's Fig. 5.
+    """Parameters of ``random``; the defaults are those of the paper's Fig. 5, which leaves
+    ``interface_variables`` open.
 
     Attributes
     ----------
