@@ -73,7 +73,8 @@ def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Set
     >>> settings_from(None, {"runs": 3, "timeout": 20, "combine": {"z": 4}}).budget.time
     20.0
     """
-    document = Document("", {} if settings is None else _plain(settings))
+    names = () if settings is None else Settings.__struct_fields__  # those of a configuration, without its problem
+    document = Document("", {name: _plain(getattr(settings, name)) for name in names})
     if settings is not None and settings.local.guarantee is not None and "samples" not in keywords:
         del document.data["local"]["samples"]  # what the guarantee has made of them
     if "time" in keywords and "timeout" in keywords:
