@@ -31,6 +31,8 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
         Interface assignments the agent's table covers.
     cells, updates : int
         Table cells eliminated, and variable updates sampled.
+    samples : int
+        That every interface assignment has had at least, all runs together; 0 where only a list of them was sampled.
     time : float
         Wall seconds of the local solver.
     msg_count, msg_size : int
@@ -53,6 +55,7 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     rows: int = 0
     cells: int = 0
     updates: int = 0
+    samples: int = 0
     time: float = 0.0
     msg_count: int = 0
     msg_size: int = 0
@@ -197,7 +200,7 @@ def guarantee_report(alpha: float, epsilon: float, samples: int, agents: int) ->
     alpha, epsilon
         As configured, the same for all agents.
     samples
-        Drawn a row, all runs together.
+        Really drawn a row at least, all runs together; 0 if no agent sampled.
     agents
         How many agents sampled; for those solved exactly ε_i is 0.
     """

@@ -6,11 +6,13 @@ from typing import NamedTuple
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.mpi.phases import Chosen, Sent, Steps
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, Result, guarantee_report
+from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, guarantee_report
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.setup import Setup
+from dmcmc.run.setup import Setup, temperature_of
 from dmcmc.samplers.auto.choose import Choice
 from dmcmc.samplers.contract.protocol import SampledTable
+
+_CLAIMED = {"gibbs", "metropolis-hastings", "metropolis-hastings-single"}  # by Property 1, at a constant temperature
 
 
 class Share(NamedTuple):
@@ -43,6 +45,7 @@ def metrics_of(
         rows=local.rows,
         cells=table.cells,
         updates=table.updates,
+        samples=0 if setup.listed[agent] else table.drawn,
         time=table.seconds,
         msg_count=sum(s.count for s in sent),
         msg_size=sum(s.size for s in sent),
@@ -85,11 +88,7 @@ def result_of(
     for share in shares:
         metrics |= share.metrics
     agents = tuple(metrics[a] for a in range(problem.n_agents))
-    options = setup.config.local
-    sampled = sum(not m.exact for m in agents)
-    report = options.guarantee and guarantee_report(
-        options.guarantee.alpha, options.guarantee.epsilon, options.runs * options.samples, sampled
-    )
+    guarantee, why_not = _guarantee(setup, agents)
     status = "timeout" if incumbent.timed_out else outcome.status
     return Result(
         status=status,
@@ -108,10 +107,10 @@ def result_of(
         extra_msg_count=sum(m.extra_msg_count for m in agents),
         extra_msg_size=sum(m.extra_msg_size for m in agents),
         cycle=cycles,
-        note=incumbent.note,
+        note=incumbent.note or why_not,
         agents=agents,
         trace=tuple(incumbent.trace),
-        guarantee=report or None,
+        guarantee=guarantee,
         provenance=provenance(
             setup.config,
             ranks,
@@ -120,6 +119,32 @@ def result_of(
             "cuda" if any(share.used_gpu for share in shares) else "cpu",
         ),
     )
+
+
+def _guarantee(setup: Setup, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:
+    """Return what Theorem 1 claims of what was done, or why it claims nothing; neither if that was not asked for.
+
+    It is about samples of one Markov chain that is irreducible and aperiodic, drawn for every row, of which DPOP finds
+    the best combination. A chain that is cooled is another one in every step.
+    """
+    options = setup.config.local
+    asked, temperature = options.guarantee, temperature_of(options.temperature)
+    if asked is None:
+        return None, None
+    sampled = [agent for agent in agents if not agent.exact]
+    others = sorted({agent.method for agent in sampled} - _CLAIMED)
+    drawn = min((agent.samples for agent in sampled), default=0)
+    if others:
+        why = f"{others[0]} is none of {', '.join(sorted(_CLAIMED))}"
+    elif sampled and (temperature.start is None or temperature.start != temperature.end):
+        why = "the temperature is not constant"
+    elif sampled and drawn < asked.samples:
+        why = f"some interface assignments have had {drawn:,} of {asked.samples:,} samples"
+    elif any(agent.z is not None for agent in agents):
+        why = "mini-buckets do not find the best combination"
+    else:
+        return guarantee_report(asked.alpha, asked.epsilon, drawn, len(sampled)), None
+    return None, f"no guarantee: {why}"
 
 
 def _plan(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:

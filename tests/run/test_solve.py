@@ -182,12 +182,41 @@ def test_costs_are_minimised_and_bounded_from_below():
 
 def test_the_guarantee_counts_the_agents_that_sampled():
     problem = small_problem(8)
-    options = {"guarantee": {"alpha": 0.1, "epsilon": 0.2}}
+    options = {"guarantee": {"alpha": 0.1, "epsilon": 0.2}, "temperature": 1}
     result = answer(problem, "gibbs", local=options)
     assert (result.guarantee.alpha, result.guarantee.epsilon, result.guarantee.samples) == (0.1, 0.2, 50)
     assert result.guarantee.probability == pytest.approx(0.8**problem.n_agents)
     assert answer(problem, "exact", local=options).guarantee.probability == 1
-    assert answer(problem, "gibbs").guarantee is None
+    assert answer(problem, "gibbs").guarantee is None and answer(problem, "gibbs").note is None
+
+
+@pytest.mark.parametrize(
+    ("method", "local", "why"),
+    [
+        ("gibbs", {}, "the temperature is not constant"),
+        ("gibbs", {"temperature": {"start": 2, "end": 1}}, "the temperature is not constant"),
+        ("annealing", {"temperature": 1}, "annealing is none of gibbs, metropolis-hastings, "),
+        ("tempering", {"temperature": 1}, "tempering is none of gibbs, "),
+        ("gibbs", {"temperature": 1, "rows": 1}, "some interface assignments have had 0 of 50 samples"),
+    ],
+)
+def test_nothing_is_guaranteed_that_the_theorem_is_not_about(method, local, why):
+    result = answer(small_problem(8), method, local=local | {"guarantee": {"alpha": 0.1, "epsilon": 0.2}})
+    assert result.guarantee is None and result.note.startswith(f"no guarantee: {why}")
+
+
+@pytest.mark.parametrize("runs", [1, 3, 10])
+def test_a_guarantee_counts_the_samples_that_were_drawn_for_every_row(runs):
+    local = {"guarantee": {"alpha": 0.1, "epsilon": 0.2}, "temperature": 1, "runs": runs}
+    result = answer(small_problem(8), "metropolis-hastings", local=local)
+    drawn = [agent.samples for agent in result.agents]
+    assert set(drawn) == {runs * -(-50 // runs)} and result.guarantee.samples == min(drawn) >= 50
+
+
+def test_samples_that_a_deadline_has_cut_off_guarantee_nothing():
+    local = {"guarantee": {"alpha": 1e-4, "epsilon": 1e-4}, "temperature": 1}
+    result = answer(small_problem(8), "gibbs", local=local, budget={"time": 0.2})
+    assert result.guarantee is None and "of 100,000,000 samples" in result.note
 
 
 @pytest.mark.parametrize("method", ["exact", "gibbs"])
