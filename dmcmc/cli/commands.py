@@ -218,7 +218,7 @@ def graph(arguments: Namespace) -> int:
 
         check_picture(arguments.output)
     problem, config = load(arguments.input, arguments)
-    facts = facts_of(problem, config.budget.memory)
+    facts = facts_of(problem, config.budget.bytes)
     if arguments.output is not None:
         from dmcmc.report.drawing import draw
 

@@ -13,14 +13,14 @@ from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.inference.runtime.memory import memory_limit
+from dmcmc.inference.runtime.memory import MOST_BYTES
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
+from dmcmc.run.memory import sharing_memory
 from dmcmc.run.sums import measure
 
 TASKS = ("mpe", "pr", "count")
-_SHARE = 0.75  # of this machine's memory
 _ALL_CELLS = 2**62
 
 
@@ -59,7 +59,7 @@ def _document(arguments: Namespace) -> Document:
     """Return the options as the sections of a configuration; what is not asked for is left to the memory."""
     document = Document("", {"problem": {"file": arguments.file}})
     cells = _ALL_CELLS if arguments.timeout is None else "auto"
-    document.data |= {"local": {"cells": cells}, "budget": {"memory": memory_limit(_SHARE)}}
+    document.data["local"] = {"cells": cells}
     for text in arguments.set:
         override(document, text)
     options = _method(arguments)
@@ -103,8 +103,9 @@ def work(job: Job, world: World) -> Output | None:
     Mini-buckets of one agent's problem, partition functions and counts are the work of rank 0 alone.
     """
     config, problem = job.config, job.problem
+    alone = sharing_memory(config, World(), MOST_BYTES)
     if job.task != "mpe":
-        return measure(problem, config, job.task) if world.rank == 0 else None
+        return measure(problem, alone, job.task) if world.rank == 0 else None
     split = config.combine.method == "mini-bucket" and problem.n_agents == 1
     if split and config.local.method != "auto":
         raise ConfigError(f"--z: one agent sends no messages that {config.local.method} could split; leave it out")
@@ -116,11 +117,12 @@ def work(job: Job, world: World) -> Output | None:
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as asked for", file=sys.stderr, flush=True)
-        result = solve_whole(problem, config)
+        result = solve_whole(problem, alone)
     else:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.solve import solve
 
         with progress_for(world.rank) as progress:
-            result = solve(problem, config, world, progress, explainer(job.explain))
+            settings = sharing_memory(config, world, MOST_BYTES)
+            result = solve(problem, settings, world, progress, explainer(job.explain))
     return explained(result) if result is not None and job.logarithms else result

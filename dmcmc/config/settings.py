@@ -8,9 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from dmcmc.config.document import Document
-from dmcmc.config.units import MOST, Bytes, Cells, Count, Positive, Seed, Share
+from dmcmc.config.units import MOST, Cells, Count, Memory, Positive, Seed, Share
 from dmcmc.config.validate import struct_of
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.inference.runtime.memory import memory_limit
+
+_SHARE = 0.75  # of the memory there is
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,6 +104,11 @@ class Combine(Section, frozen=True):
     moment_matching: Annotated[bool, Meta(description="true or false")] = True
 
 
+def automatic_memory(ranks: int = 1, most: int = 8 << 30) -> int:
+    """Return the bytes that each of the ranks that share a machine may take."""
+    return min(most, memory_limit(_SHARE / ranks))
+
+
 class Budget(Section, frozen=True):
     """What a run may take.
 
@@ -109,17 +117,28 @@ class Budget(Section, frozen=True):
     time : float or None
         Wall seconds of the solve; what is left after a first answer goes where the gap is. None: one answer, by the
         amount of work that the other settings say.
-    memory : int
+    memory : int or "auto"
         Bytes that the tables of one agent's elimination may have; in the combination of more than four agents, which
-        keeps the tables of all of them, each has its share of it.
+        keeps the tables of all of them, each has its share of it. Every rank may take as much: ranks that share a
+        machine need it as many times. ``auto``: 8 GiB, or where that is less three quarters of the machine's (or
+        container's) memory, divided by the ranks that share it.
     gap : float
         The run ends when |bound − objective| / max(1, |objective|) is no larger; 0: when the answer is proven optimal.
         Constants of the problem are part of the objective: large ones make the gap look small.
     """
 
     time: Annotated[Positive | None, Meta(description="seconds > 0")] = None
-    memory: Bytes = 8 << 30
+    memory: Memory = "auto"
     gap: Annotated[float, Meta(ge=0, le=1e30, description="a number >= 0")] = 0.0
+
+    @property
+    def bytes(self) -> int:
+        """``memory`` as a number; what ``auto`` is for a process that shares the machine with no other rank."""
+        return automatic_memory() if isinstance(self.memory, str) else self.memory
+
+    def shared(self, bytes: int) -> "Budget":
+        """Return the budget with a number for ``auto``."""
+        return msgspec.structs.replace(self, memory=bytes) if isinstance(self.memory, str) else self
 
 
 class Settings(Section, frozen=True):

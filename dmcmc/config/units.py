@@ -2,7 +2,7 @@
 
 import re
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -26,12 +26,17 @@ def bytes_of(text: str) -> int:
     return int(Fraction(match[1]) * _UNITS[match[2].upper()])
 
 
+def bytes_or_auto(text: str) -> int | str:
+    """Return a size in bytes, or the word ``auto``."""
+    return text if text == "auto" else bytes_of(text)
+
+
 Count = Annotated[int, Meta(ge=1, le=MOST, description="a whole number >= 1 (and < 2^31)")]
 Cells = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number >= 0 (and < 2^63)")]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1, description="a whole number >= 0 (and < 2^63)")]
-Bytes = Annotated[
-    int,
-    Meta(ge=1, le=2**63 - 1, description="a size such as 8GiB, 500MB or a number of bytes", extra={"parse": bytes_of}),
+Memory = Annotated[
+    Literal["auto"] | Annotated[int, Meta(ge=1, le=2**63 - 1)],
+    Meta(description="auto, a size such as 8GiB, 500MB or a number of bytes", extra={"parse": bytes_or_auto}),
 ]
 # Chains hold temperatures as float32.
 Positive = Annotated[float, Meta(ge=1e-30, le=1e30, description="a number > 0 (from 1e-30 to 1e30)")]

@@ -110,7 +110,7 @@ def _combination(setup: "Setup") -> str:
     """Return how the agents' tables are combined, or how that is decided."""
     from dmcmc.run.setup import largest_join
 
-    combine, allowed = setup.config.combine, setup.config.budget.memory
+    combine, allowed = setup.config.combine, setup.config.budget.bytes
     if combine.method == "exact":
         return "exact, as combine.method says"
     if combine.method == "mini-bucket":

@@ -174,7 +174,7 @@ def _util_work(
 
 def _allowance(setup: Setup) -> int:
     """Return the bytes that an agent's UTIL step may take: all agents' tables stay until VALUE has been by."""
-    memory = setup.config.budget.memory
+    memory = setup.config.budget.bytes
     many = setup.problem.n_agents > _FEW and setup.config.combine.method != "exact"
     return max(1, memory // setup.problem.n_agents) if many else memory
 

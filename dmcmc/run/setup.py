@@ -116,7 +116,7 @@ def prepare(original: Problem, config: Settings, world: World, measure: Callable
     """
 
     def division() -> tuple[Problem, Division, Arithmetic, PseudoTree]:
-        problem = densify(original, config.budget.memory).problem
+        problem = densify(original, config.budget.bytes).problem
         divided = divide(problem)
         return problem, divided, arithmetic_for(problem, config.combine), build_pseudotree(problem, divided)
 
@@ -165,7 +165,7 @@ def _surveys(
 
 def _survey(local: LocalProblem, config: Settings, arithmetic: Arithmetic) -> Survey:
     """Count an agent's work; raise what forbids a method that was asked for."""
-    options, memory, method = config.local, config.budget.memory, config.local.method
+    options, memory, method = config.local, config.budget.bytes, config.local.method
     most = _ENUMERATED if options.rows == "auto" else options.rows
     listed = 0 if local.rows <= most else (_LISTED if options.rows == "auto" else options.rows)
     if method != "auto":
@@ -193,7 +193,7 @@ def _limits(
     limits = Limits(
         time=time,
         gap=config.budget.gap,
-        memory=config.budget.memory,
+        memory=config.budget.bytes,
         cells=None if cells == "auto" else cells,
         threads=1 if time is None else threads,
         ranks=ranks,

@@ -34,7 +34,7 @@ def solve_whole(problem: Problem, config: Settings) -> Result:
         If the tables do not fit the memory, or z is too small for them.
     """
     start = time.perf_counter()
-    dense = densify(problem, config.budget.memory).problem
+    dense = densify(problem, config.budget.bytes).problem
     arithmetic, backend = arithmetic_for(dense, config.combine), Backend.of(config.device, cores())
     constants = tuple(f for f in dense.factors if not f.scope)
     tables = [arithmetic.encode(f) for f in dense.factors if f.scope]
@@ -47,7 +47,7 @@ def solve_whole(problem: Problem, config: Settings) -> Result:
         (),
         arithmetic,
         relaxation_of(config.combine),
-        config.budget.memory,
+        config.budget.bytes,
         backend,
         what="the whole problem",
     )

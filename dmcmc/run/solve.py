@@ -13,6 +13,7 @@ from dmcmc.inference.runtime.stop import NO_STOP, Stop
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.interrupt import Interrupt
+from dmcmc.run.memory import sharing_memory
 from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
 from dmcmc.run.setup import Setup, prepare
@@ -70,6 +71,7 @@ def _solve(
     problem: Problem, config: Settings, world: World, progress: Progress, explain: Callable[[Setup], None]
 ) -> Result | None:
     """Prepare, start the clock, and go through the cycles."""
+    config = sharing_memory(config, world)
     seconds, stop = config.budget.time, NO_STOP
     if seconds is not None:
         warm_up_planning(config, world, progress)

@@ -34,7 +34,7 @@ def measure(problem: Problem, config: Settings, task: Literal["pr", "count"]) ->
         If the tables do not fit the memory.
     """
     start = time.perf_counter()
-    memory, backend = config.budget.memory, Backend.of(config.device, cores())
+    memory, backend = config.budget.bytes, Backend.of(config.device, cores())
     z: int | None = None
     value: Number | None
     if task == "count":

@@ -56,7 +56,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         methods.add(SAMPLER)
         providers.add("triangles")
     combine = setup.config.combine
-    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= setup.config.budget.memory
+    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= setup.config.budget.bytes
     split = combine.method == "mini-bucket" or (combine.method == "auto" and not fits)
     listed, wide = any(setup.listed), bool(setup.problem.domains.max(initial=0) > 256)
     tables = sorted({factor.table.dtype for factor in setup.problem.factors}, key=str) or [np.dtype(np.int32)]

@@ -60,7 +60,7 @@ def test_defaults_are_the_contracts(tmp_path: Path) -> None:
     config = load(written(tmp_path, "problem: {file: a.npz}\nlocal:\n"))
     assert config.local == Local()
     assert (config.local.method, config.local.runs, config.local.samples) == ("auto", 10, 100)
-    assert config.budget.memory == 8 * 2**30
+    assert config.budget.memory == "auto"
     assert (config.device, config.seed, config.output) == ("auto", 0, None)
 
 
@@ -105,9 +105,9 @@ def test_a_configuration_is_immutable(tmp_path: Path) -> None:
         ),
         ("local: {guarantee: {alpha: 1e-9, epsilon: 1e-9}}", "run.yaml:2: local.guarantee: needs 1.000e+18 samples"),
         ("local: {method: gibs}", "run.yaml:2: local.method: "),
-        ("budget: {memory: 8 giraffes}", "run.yaml:2: budget.memory: expected a size such as 8GiB"),
+        ("budget: {memory: 8 giraffes}", "run.yaml:2: budget.memory: expected auto, a size such as 8GiB"),
         ("local: {bound: triangle}", "run.yaml:2: local.bound: unknown provider of bounds 'triangle'; did you mean"),
-        ("budget: {memory: 0}", "run.yaml:2: budget.memory: expected a size such as 8GiB"),
+        ("budget: {memory: 0}", "run.yaml:2: budget.memory: expected auto, a size such as 8GiB"),
         ("device: tpu", "run.yaml:2: device: expected auto, cpu or cuda, got 'tpu'"),
         ("seed: -1", "run.yaml:2: seed: expected a whole number >= 0 (and < 2^63), got -1"),
         ("output: 5", "run.yaml:2: output: expected a file path, got 5"),
