@@ -35,12 +35,12 @@ def machine(monkeypatch):
 
 @pytest.mark.parametrize(
     ("size", "ranks", "expected"),
-    [(64 * GIB, 1, 8 * GIB), (8 * GIB, 1, 6 * GIB), (64 * GIB, 16, 3 * GIB), (8 * GIB, 4, 3 * GIB // 2), (None, 1, 8 * GIB)],
-)  # fmt: skip
+    [(64, 1, 8), (8, 1, 6), (64, 16, 3), (8, 4, 1.5), (None, 1, 8)],
+)
 def test_ranks_that_share_a_machine_share_its_memory(machine, size, ranks, expected):
-    machine(size)
-    assert sharing_memory(Settings(), Shared(ranks)).budget.memory == expected
-    assert ranks > 1 or Settings().budget.bytes == expected
+    machine(None if size is None else size * GIB)
+    assert sharing_memory(Settings(), Shared(ranks)).budget.memory == expected * GIB
+    assert ranks > 1 or Settings().budget.bytes == expected * GIB
 
 
 def test_all_ranks_take_what_the_narrowest_machine_allows(machine):
