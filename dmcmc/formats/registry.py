@@ -1,8 +1,8 @@
 """Problem files: one registry says what each format is called, how it is recognised, read and written.
 
-A reader is ``read(source: Source) -> Problem``; a writer is ``write(problem: Problem) -> Iterable[str]``, pieces of
-text. Both raise only :class:`~dmcmc.inference.runtime.errors.DmcmcError`. Compression, files and names are dealt with
-here.
+A reader is ``read(source: Source) -> Problem`` (pyDCOP's takes the path of a distribution, too); a writer is
+``write(problem: Problem) -> Iterable[str]``, pieces of text. Both raise only
+:class:`~dmcmc.inference.runtime.errors.DmcmcError`. Compression, files, evidence and names are dealt with here.
 """
 
 import os
@@ -15,6 +15,7 @@ from typing import Any
 from dmcmc.files.text import PACKERS, Source, clipped, open_source
 from dmcmc.files.write import replace_file
 from dmcmc.formats import sniffing
+from dmcmc.formats.common.evidence import observe
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError, ProblemError, Unavailable
 
@@ -250,8 +251,11 @@ def _read(chosen: Format, source: Source, companions: dict[str, Path] | None = N
     options = companions or {}
     for option in options.keys() - {chosen.companion}:
         raise FileError(f"{source.name}: a {chosen.name} file takes no {option}")
+    given = {} if chosen.companion == "evidence" else options
     try:
-        problem: Problem = _function(chosen.reader)(source, **options)
+        problem: Problem = _function(chosen.reader)(source, **given)
+        if chosen.companion == "evidence":
+            problem = observe(problem, source.path, options.get("evidence"), chosen.suffixes[0])
     except ProblemError as error:
         raise FileError(f"{source.name}: {clipped(str(error))}") from None
     except (MemoryError, RecursionError):

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.model.sparse import SparseFactor, check_expansion
 from dmcmc.inference.model.sparse import count as readable
 from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ResourceError
@@ -23,7 +23,6 @@ from dmcmc.inference.runtime.types import Array
 _MOST_EDGES = 2**20  # (state, value) pairs that are unrolled one by one
 _MOST_CELLS = 2**27  # (state, value) pairs of the automaton of a sparse factor
 _MOST_EXPANDED = 2**28  # entries of a table that is expanded on demand
-_MOST_AXES = 64
 
 Step = Callable[[int, Any, int], tuple[Hashable, int | float | None]]
 
@@ -68,10 +67,7 @@ class AutomatonFactor(Factor):
     @property
     def table(self) -> Array:
         """All entries; ResourceError where they are too many."""
-        cells = prod(self.shape)
-        if cells > _MOST_EXPANDED or len(self.shape) > _MOST_AXES:
-            what = f"factor {self.name or list(self.scope)}"
-            raise ResourceError(f"{what}: a table of {readable(cells)} entries does not fit the memory")
+        check_expansion(self, _MOST_EXPANDED)
         exact = all(layer.utility.dtype.kind == "i" for layer in self.layers)
         total = np.zeros(1, dtype=np.int64 if exact else np.float64)
         state, hard = np.zeros(1, dtype=np.int32), np.zeros(1, dtype=bool)

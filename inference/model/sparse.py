@@ -56,10 +56,7 @@ class SparseFactor(Factor):
     @property
     def table(self) -> Array:
         """All entries; ResourceError where they are too many."""
-        cells = prod(self.shape)
-        if cells > _MOST_CELLS or len(self.shape) > _MOST_AXES:
-            what = f"factor {self.name or list(self.scope)}"
-            raise ResourceError(f"{what}: a table of {count(cells)} entries does not fit the memory")
+        check_expansion(self, _MOST_CELLS)
         table: Array = np.full(self.shape, self.utilities[-1], dtype=self.utilities.dtype)
         table[tuple(self.tuples.T)] = self.utilities[:-1]
         table.flags.writeable = False
@@ -97,6 +94,14 @@ class SparseFactor(Factor):
     @cached_property
     def _hard(self) -> NDArray[np.bool_]:
         return forbidden(self.utilities)
+
+
+def check_expansion(factor: Factor, most: int) -> None:
+    """Raise ResourceError where a factor's table would have more entries than ``most``, or more axes than an array."""
+    cells = prod(factor.shape)
+    if cells > most or len(factor.shape) > _MOST_AXES:
+        what = f"factor {factor.name or list(factor.scope)}"
+        raise ResourceError(f"{what}: a table of {count(cells)} entries does not fit the memory")
 
 
 def count(number: int) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dmcmc.formats.expressions.closures import Meter
+from dmcmc.formats.expressions.expression import Meter
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.expressions.parse import parse_functional, parse_python, parse_terms
 
@@ -104,13 +104,13 @@ def test_all_assignments_at_once_mean_what_python_says_one_by_one(text, x, y):
     ],
 )
 def test_arithmetic_needs_no_python_for_each_assignment(text, monkeypatch):
-    monkeypatch.setattr("dmcmc.formats.expressions.closures.Expression._one_by_one", None)
+    monkeypatch.setattr("dmcmc.formats.expressions.expression.Expression._one_by_one", None)
     found = parse_python(text).over([range(-8, 112)] * len(parse_python(text).names))
     assert found.dtype.kind in "if"
 
 
 def test_texts_are_compared_at_once_too(monkeypatch):
-    monkeypatch.setattr("dmcmc.formats.expressions.closures.Expression._one_by_one", None)
+    monkeypatch.setattr("dmcmc.formats.expressions.expression.Expression._one_by_one", None)
     words = [f"w{i}" for i in range(12)]
     found = parse_python("7 if v == w else (1 if v == 'w3' else 0)").over([words, words])
     assert found.reshape(12, 12).tolist() == [[7 if i == j else int(i == 3) for j in range(12)] for i in range(12)]

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmcmc import Problem
-from dmcmc.formats.global_functions.factors import Costs, build, comparison
+from dmcmc.formats.global_functions.costs import Costs, comparison
+from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.signatures import SIGNATURES
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 

@@ -9,14 +9,12 @@ import re
 from array import array
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import Source
-from dmcmc.formats.common.evidence import observe
 from dmcmc.formats.common.tokens import Tokens, shown
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import ProblemError
@@ -36,22 +34,15 @@ class _Variable(NamedTuple):
     values: dict[str, int]
 
 
-def read(source: Source, evidence: Path | None = None) -> Problem:
+def read(source: Source) -> Problem:
     """Read a network; one agent, ``all``, owns every variable. Factors are named after their child.
-
-    Parameters
-    ----------
-    source
-        The file.
-    evidence
-        The file of observations; see :func:`dmcmc.formats.common.evidence.observe`.
 
     Raises
     ------
     FileError
-        If a file is not well formed; names the line.
+        If the text is not well formed; names the line.
     """
-    return observe(_Reader(source).problem(), source.path, evidence, ".bif")
+    return _Reader(source).problem()
 
 
 class _Reader:

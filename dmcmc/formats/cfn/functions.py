@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from dmcmc.files.text import Source
 from dmcmc.formats.common.tokens import shown
-from dmcmc.formats.global_functions.factors import Costs, build
+from dmcmc.formats.global_functions.costs import Costs
+from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, record
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse import tabulate

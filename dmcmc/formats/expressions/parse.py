@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TypeGuard
 
 from dmcmc.formats.expressions import functions as library
-from dmcmc.formats.expressions.closures import Compiler, Expression, Meter
+from dmcmc.formats.expressions.closures import Compiler
+from dmcmc.formats.expressions.expression import Expression, Meter
 from dmcmc.formats.expressions.functions import ExpressionError
 
 _MOST_TEXT = 1 << 16

@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from itertools import combinations
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from dmcmc.formats.global_functions.costs import GAPS, Cost, Costs, comparison, weighted, within
 from dmcmc.formats.global_functions.signatures import SIGNATURES
 from dmcmc.inference.model.automaton import unroll
 from dmcmc.inference.model.problem import Factor
@@ -19,25 +20,7 @@ from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
 _SMALL = 1024  # entries of an automaton that becomes a table at once
 _MOST_WORK = 2**20  # entries or steps that one function may need before automata are merged
-_LARGEST = 2**62  # no cost is beyond it
 _HARD = np.iinfo(np.int64).min
-
-Cost = int | None
-
-
-class Costs(NamedTuple):
-    """What costs mean: from ``top`` on they are forbidden; ``unit`` of them are 1."""
-
-    top: int | None
-    unit: int = 1
-
-    def utility(self, cost: Cost) -> int | float | None:
-        """Return what a cost is worth."""
-        if cost is None or (self.top is not None and cost >= self.top):
-            return None
-        if abs(cost) > _LARGEST:
-            raise ProblemError("a cost beyond 2^62")
-        return -cost if self.unit == 1 else (0 - cost) / self.unit
 
 
 def build(
@@ -137,7 +120,7 @@ class _Builder:
             if value in functions:
                 raise ProblemError(f"value {value} has bounds twice")
             if weights:
-                functions[value] = _weighted(low, high, *weights)
+                functions[value] = weighted(low, high, *weights)
             else:
                 metric = self.arguments["metric"]
                 functions[value] = self.violation("lin" if metric in ("dec", "var") else metric, low, high)
@@ -301,40 +284,9 @@ class _Builder:
                 for x in range(self.shape[0])
             ]
         else:
-            gap = _GAPS[keyword]
+            gap = GAPS[keyword]
             costs = [
-                [_within(gap(x, y, a["constant"]), a["delta"], self.costs.unit) for y in range(self.shape[1])]
+                [within(gap(x, y, a["constant"]), a["delta"], self.costs.unit) for y in range(self.shape[1])]
                 for x in range(self.shape[0])
             ]
         return self.table((0, 1), [[self.costs.utility(cost) for cost in row] for row in costs])
-
-
-_GAPS: Mapping[str, Callable[[int, int, int], int]] = {
-    ">=": lambda x, y, c: y + c - x,
-    ">": lambda x, y, c: y + c + 1 - x,
-    "<=": lambda x, y, c: x - c - y,
-    "<": lambda x, y, c: x - c + 1 - y,
-    "=": lambda x, y, c: abs(y + c - x),
-}
-
-
-def _within(gap: int, delta: int, unit: int) -> Cost:
-    """Return the cost of a gap: itself, forbidden beyond delta."""
-    return None if gap > delta else max(gap, 0) * unit
-
-
-def _weighted(low: int, high: int, shortage: int, excess: int) -> Callable[[int], Cost]:
-    return lambda n: shortage * max(low - n, 0) + excess * max(n - high, 0)
-
-
-def comparison(comparator: str) -> Callable[[int, int], int]:
-    """Return how far a sum is from satisfying a comparison with a right-hand side."""
-    gaps: Mapping[str, Callable[[int, int], int]] = {
-        "==": lambda total, to: abs(to - total),
-        "<=": lambda total, to: max(0, total - to),
-        "<": lambda total, to: max(0, total - to + 1),
-        "!=": lambda total, to: int(total == to),
-        ">": lambda total, to: max(0, to - total + 1),
-        ">=": lambda total, to: max(0, to - total),
-    }
-    return gaps[comparator]

@@ -18,7 +18,7 @@ from dmcmc.config.validate import suggestion
 from dmcmc.config.yaml_lines import read_data
 from dmcmc.files.text import Source
 from dmcmc.formats.common.entries import Space, clipped, entries, number
-from dmcmc.formats.expressions.closures import Expression, Meter
+from dmcmc.formats.expressions.expression import Expression, Meter
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.expressions.parse import parse_python, parse_terms
 from dmcmc.formats.pydcop.hosting import distribution_beside, owners

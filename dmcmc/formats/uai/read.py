@@ -1,19 +1,16 @@
-"""Read ``.uai`` files, Bayesian and Markov networks, with the observations of an ``.evid`` file.
+"""Read ``.uai`` files: Bayesian and Markov networks.
 
 A potential p becomes the utility ln p, 0 is forbidden: the best assignment is the most probable explanation, and the
-objective is the natural logarithm of its (unnormalised) probability. An observed variable keeps its name and has the
-observed value alone.
+objective is the natural logarithm of its (unnormalised) probability.
 """
 
 import re
-from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.files.text import Source
-from dmcmc.formats.common.evidence import observe
 from dmcmc.formats.common.scan import scan_floats, word_offset
 from dmcmc.formats.uai import table_kernels as uai_kernels
 from dmcmc.inference.model.problem import Factor, Problem
@@ -22,24 +19,17 @@ from dmcmc.inference.runtime.types import Array
 _HEADER = re.compile(rb"\s*(MARKOV|BAYES)(?=\s|$)", re.IGNORECASE)
 
 
-def read(source: Source, evidence: Path | None = None) -> Problem:
+def read(source: Source) -> Problem:
     """Read a network; one agent, ``all``, owns every variable.
 
     Variables are ``x0``, ``x1``, ..., factors ``f0``, ``f1``, ... in the order of the file.
 
-    Parameters
-    ----------
-    source
-        The file.
-    evidence
-        The file of observations; see :func:`dmcmc.formats.common.evidence.observe`.
-
     Raises
     ------
     FileError
-        If a file is not well formed; names the line.
+        If the file is not well formed; names the line.
     """
-    return observe(_Reader(source).problem(), source.path, evidence, ".uai")
+    return _Reader(source).problem()
 
 
 class _Reader:

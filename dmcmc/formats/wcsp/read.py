@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from dmcmc.files.text import Source
 from dmcmc.formats.common.scan import scan_integers, word_offset
-from dmcmc.formats.global_functions.factors import Costs, build
+from dmcmc.formats.global_functions.costs import Costs
+from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, record
 from dmcmc.formats.wcsp import table_kernels as wcsp_kernels
 from dmcmc.inference.model.problem import Factor, Problem

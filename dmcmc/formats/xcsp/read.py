@@ -13,7 +13,7 @@ import numpy as np
 
 from dmcmc.files.text import Source
 from dmcmc.formats.common.entries import Space, clipped, number
-from dmcmc.formats.expressions.closures import Meter
+from dmcmc.formats.expressions.expression import Meter
 from dmcmc.formats.xcsp.relations import Formula, Index, Relation
 from dmcmc.formats.xcsp.xml_tree import Element, parse
 from dmcmc.inference.model.problem import Factor, Label, Problem

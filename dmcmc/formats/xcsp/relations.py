@@ -8,7 +8,7 @@ import numpy as np
 
 from dmcmc.files.text import Source
 from dmcmc.formats.common.entries import entries, number
-from dmcmc.formats.expressions.closures import Expression, Meter
+from dmcmc.formats.expressions.expression import Expression, Meter
 from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.expressions.parse import parse_functional
 from dmcmc.formats.xcsp.xml_tree import Element
