@@ -80,7 +80,12 @@ def measure(name: str, out: Callable[[str], None]) -> None:
     gpu.run(FEW)
     threads = cores()
     cpu = [dual.TRIANGLES.start(local, Backend(threads=threads)) for local in locals_]
-    cpu_free = once(lambda: [state._shift(START - 1) for state in cpu]) / (START - 1)
+
+    def shift() -> None:
+        for state in cpu:
+            state._shift(START - 1)
+
+    cpu_free = once(shift) / (START - 1)
     pairs = list(zip(cpu, gpu.rows, strict=True))
     cpu_rows = once(lambda: [state._run(rows, FEW, None) for state, rows in pairs]) / (FEW + 0.5)
     differ = sum(int((a.bounds != b.bounds).sum()) for a, b in zip(cpu, gpu.states, strict=True))

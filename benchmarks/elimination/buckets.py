@@ -143,7 +143,7 @@ def copy_speed() -> float:
         copy[132 * 16, 512](source, to)
     b.record()
     b.synchronize()
-    return 5 * 2 * 8 * n / (cuda.event_elapsed_time(a, b) / 1e3)
+    return float(5 * 2 * 8 * n / (cuda.event_elapsed_time(a, b) / 1e3))
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ domains of 2 values a file of the same size has many more, smaller tables.
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +51,7 @@ def write_wcsp(path: Path, megabytes: float, size: int, rng: np.random.Generator
         stream.writelines(blocks)
 
 
-def _wcsp_blocks(megabytes: float, n: int, size: int, rng: np.random.Generator):
+def _wcsp_blocks(megabytes: float, n: int, size: int, rng: np.random.Generator) -> Iterator[str]:
     left = megabytes * 1e6
     while left > 0:
         arity = int(rng.choice([2, 3]))

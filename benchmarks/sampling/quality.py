@@ -26,7 +26,7 @@ SETS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "D=96": ("meeting-scheduling", {"domain_size": 96}),
     "random": ("random", {"agents": 5, "variables_per_agent": 10, "domain_size": 10}),
 }
-SAMPLERS = {
+SAMPLERS: Mapping[str, dict[str, Any]] = {
     "the paper's Gibbs (T=1)": {"method": "gibbs", "temperature": 1},
     "the paper's MH (T=1)": {"method": "metropolis-hastings", "temperature": 1},
     "gibbs, cooled": {"method": "gibbs"},
@@ -41,8 +41,9 @@ Found = dict[str, list[tuple[float, float]]]  # by sampler: objective and second
 
 def run(problem: Problem, seed: int, **local: Any) -> tuple[float, float]:
     """Return objective and seconds of one run on one core."""
-    settings = {"local": {"bound": "none", **local}, "seed": seed, "device": "cpu"}
-    result, times = timed(lambda: dmcmc.solve(problem, **settings), 1, warm=0)
+    result, times = timed(
+        lambda: dmcmc.solve(problem, local={"bound": "none", **local}, seed=seed, device="cpu"), 1, warm=0
+    )
     assert result.objective is not None
     return float(result.objective), times.least
 

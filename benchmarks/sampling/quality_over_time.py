@@ -9,7 +9,7 @@ import statistics
 from pathlib import Path
 
 from benchmarks.harness import Report, options
-from benchmarks.solving.first_light import meetings, run
+from benchmarks.solving.first_light import meetings, run, worth
 
 SAMPLES = (1, 2, 5, 10, 20, 50, 100, 200, 500)
 SERIES = [
@@ -40,7 +40,7 @@ def main() -> None:
         for samples in (s for s in SAMPLES if s <= given.most):
             results = [run(p, method=method, temperature=temperature, runs=1, samples=samples) for p in problems]
             times.append(statistics.median(r.time for r in results))
-            ratios.append(statistics.mean(100 * r.objective / e.objective for r, e in zip(results, exact, strict=True)))
+            ratios.append(statistics.mean(100 * worth(r) / worth(e) for r, e in zip(results, exact, strict=True)))
             say(f"{label:36s} {samples:4d} samples {times[-1]:8.3f} s {ratios[-1]:7.2f} %")
         curves[label, style] = times, ratios
     draw(curves, optimum, len(problems), given.picture)
