@@ -19,6 +19,7 @@ from dmcmc.inference.runtime.compile import njit
 
 # The kernels below compare with these; numba freezes globals.
 _MAXIMUM, _LOG_SUM = MAXIMUM, LOG_SUM
+MARGINAL = 2  # an operation of :func:`join` beside those two
 
 
 @njit(nogil=True)
@@ -126,10 +127,16 @@ def gather_row(to, start, source, at, offsets, lowest):
 
 @njit(nogil=True, error_model="numpy")
 def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, dense, lowest, operation, begin, end):
-    """Fill rows ``begin`` to ``end`` of ``out`` (rows, width); the rows are the assignments of h in C order.
+    """Join rows ``begin`` to ``end`` of a bucket: the assignments of h in C order.
 
-    The tables are as :func:`split_bucket` returns them; sums are clamped to ``lowest``, the −∞ of the arithmetic;
-    ``operation`` is MAXIMUM or LOG_SUM.
+    The tables are as :func:`split_bucket` returns them; sums are clamped to ``lowest``, the −∞ of the arithmetic.
+
+    Parameters
+    ----------
+    out : (rows, width), or (x_size, width) for MARGINAL
+    operation
+        MAXIMUM and LOG_SUM go over x: a row of ``out`` is filled for each h. MARGINAL goes over h: a row of ``out`` for
+        each x is raised to the maximum, and sums far below ``lowest`` / 2 all mean −∞.
     """
     k, count = high.size, at.size
     number = out.dtype.type
@@ -144,7 +151,8 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
         if is_row[first[j] : first[j + 1]].any() and j < k:
             below[j] = j
     last_rows = first[k] + np.flatnonzero(is_row[first[k] : first[k + 1]]) if k > 0 else np.empty(0, dtype=np.int64)
-    nv = last_rows.size if last_rows.size <= 2 and dense[last_rows].all() else 3
+    marginal = operation == MARGINAL
+    nv = last_rows.size if last_rows.size <= (1 if marginal else 2) and dense[last_rows].all() else 3
     digit = np.zeros(k, dtype=np.int64)
     here = at.copy()
     rest = begin
@@ -172,16 +180,22 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                         add_row(to, source, arena, here[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
                         source = to
                 numbers[j, x] = total
-        best = out[h]
-        best[:] = lowest
-        if nv == 0:
-            max_rows(best, rows[below[k]], numbers[k])
-        for x in range(0 if nv == 0 else x_size):
+        best = out[0 if marginal else h]
+        if not marginal:
+            best[:] = lowest
+            if nv == 0:
+                max_rows(best, rows[below[k]], numbers[k])
+        for x in range(0 if nv == 0 and not marginal else x_size):
             shared = numbers[k, x]
             if shared < half:
                 continue  # forbidden for every l
             base = rows[below[k], x]
-            if nv == 1:
+            if marginal:
+                best = out[x]
+            if nv == 0:
+                for i in range(width):
+                    best[i] = max(best[i], number(base[i] + shared))
+            elif nv == 1:
                 place = here[last_rows[0]] + x * strides[last_rows[0], 0]
                 left = arena[place : place + width]
                 for i in range(width):
@@ -208,8 +222,9 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                         best[i] += number(np.exp(row[i] - top[i]))
             for i in range(width):
                 best[i] = number(top[i] + np.log(best[i])) if top[i] > lowest else lowest
-        for i in range(width):
-            best[i] = lowest if best[i] < half else best[i]  # one −∞, whatever was added to it
+        if not marginal:
+            for i in range(width):
+                best[i] = lowest if best[i] < half else best[i]  # one −∞, whatever was added to it
         changed = k
         for j in range(k - 1, -1, -1):
             digit[j] += 1

@@ -26,7 +26,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.arena_kernels import place_inputs
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
-from dmcmc.inference.elimination.join_kernels import split_bucket
+from dmcmc.inference.elimination.join_kernels import MARGINAL, join, split_bucket
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.minibuckets import matching_kernels as max_marginals
@@ -131,7 +131,7 @@ class Ledger:
     bounds : (tables,) int64 or float64
         Largest finite |entry| of every table so far.
     state : (4,) int64 or float64
-        What is live, the most that was, shifts made, shifts left out.
+        :data:`max_marginals.LIVE`, the most that was, shifts made, shifts left out.
     limit : number
         The most that may be live.
     given : int
@@ -145,7 +145,8 @@ class Ledger:
 
     def close(self, done: Elimination) -> Matched:
         """Return the finished elimination with what the ledger says of it."""
-        live, shifts, skipped = self.state[1].item(), int(self.state[2]), int(self.state[3])
+        live = self.state[max_marginals.MOST_LIVE].item()
+        shifts, skipped = int(self.state[max_marginals.SHIFTS]), int(self.state[max_marginals.SKIPPED])
         margin = 0.0 if done.arithmetic.exact else 4 * max(1, self.given + shifts) * 2.0**-53 * float(live)
         return Matched(done, self.bounds, live, shifts, skipped, margin)
 
@@ -212,9 +213,9 @@ def _marginal(done: Elimination, b: int, threads: int) -> Array:
     cuts = [rows * i // pieces for i in range(pieces + 1)]
     lowest = done.arithmetic.dtype.type(done.arithmetic.lowest)
     blocks = np.full((pieces, x_size, width), lowest, dtype=done.arithmetic.dtype)
-    kernel = cast(Callable[..., None], max_marginals.raise_block)
+    kernel = cast(Callable[..., None], join)
     tasks = [
-        partial(kernel, done.arena, block, *parts, lowest, begin, end)
+        partial(kernel, done.arena, block, *parts, lowest, MARGINAL, begin, end)
         for block, (begin, end) in zip(blocks, pairwise(cuts), strict=True)
     ]
     run_parallel(tasks, threads)

@@ -1,99 +1,23 @@
 # mypy: ignore-errors
 """Kernels of moment matching: max-marginals of mini-buckets, and the shifts that even them out.
 
-A max-marginal is the maximum over the separator where elimination takes it over x: the picture is that of
-:mod:`dmcmc.inference.elimination.join_kernels`, and so are the odometer and the sums by level. The joined table is
-never written: one block of (x, l) is kept, and raised by every h.
+A max-marginal is the maximum over the separator where elimination takes it over x: the same
+:func:`dmcmc.inference.elimination.join_kernels.join` finds both. The joined table is never written: one block of (x, l)
+is kept, and raised by every h.
 """
 
 import math
 
 import numpy as np
 
-from dmcmc.inference.elimination.join_kernels import add_row, join, split_bucket, sum_row
+from dmcmc.inference.elimination.join_kernels import MARGINAL, join, split_bucket
 from dmcmc.inference.elimination.semirings import MAXIMUM
 from dmcmc.inference.runtime.compile import njit
 
 _MAXIMUM = MAXIMUM
+LIVE, MOST_LIVE, SHIFTS, SKIPPED = range(4)  # of ``state``: what is live, the most that was, shifts made and left out
 _GRID = 40  # float shifts are multiples of 2^-40 of what is live, so that up to 2^11 of them add up without rounding
 _MOST = 1 << 11
-
-
-@njit(nogil=True, error_model="numpy")
-def raise_block(arena, block, high, width, x_size, level, is_row, at, strides, offsets, dense, lowest, begin, end):
-    """Raise ``block`` (x_size, width) to the maximum over rows ``begin`` to ``end`` of the joined table.
-
-    The tables are as :func:`split_bucket` returns them.
-    """
-    k, count = high.size, at.size
-    number = block.dtype.type
-    half = lowest / 2
-    first = np.searchsorted(level, np.arange(k + 2))
-    rows = np.zeros((k + 1, x_size, width), dtype=block.dtype)
-    numbers = np.zeros((k + 1, x_size), dtype=block.dtype)
-    below = np.zeros(k + 1, dtype=np.int64)
-    for j in range(k + 1):
-        below[j] = below[j - 1] if j > 0 else 0
-        if is_row[first[j] : first[j + 1]].any() and j < k:
-            below[j] = j
-    last_rows = first[k] + np.flatnonzero(is_row[first[k] : first[k + 1]]) if k > 0 else np.empty(0, dtype=np.int64)
-    single = last_rows.size == 1 and dense[last_rows].all()
-    digit = np.zeros(k, dtype=np.int64)
-    here = at.copy()
-    rest = begin
-    for j in range(k - 1, -1, -1):
-        digit[j] = rest % high[j]
-        rest //= high[j]
-        for t in range(count):
-            here[t] += digit[j] * strides[t, 1 + j]
-    row = np.empty(width, dtype=block.dtype)
-    zero = number(0)
-    changed = 0
-    for _ in range(begin, end):
-        for j in range(changed, k + 1):
-            for x in range(x_size):
-                total = numbers[j - 1, x] if j > 0 else zero
-                source = rows[below[j - 1], x] if j > 0 else rows[0, x]
-                if j == 0:
-                    source[:] = 0
-                to = rows[j, x]
-                for t in range(first[j], first[j + 1]):
-                    if not is_row[t]:
-                        total = max(number(total + arena[here[t] + x * strides[t, 0]]), lowest)
-                    elif j < k or k == 0:
-                        add_row(to, source, arena, here[t] + x * strides[t, 0], offsets[t], dense[t], lowest)
-                        source = to
-                numbers[j, x] = total
-        for x in range(x_size):
-            shared = numbers[k, x]
-            if shared < half:
-                continue
-            best = block[x]
-            base = rows[below[k], x]
-            if last_rows.size == 0:
-                for i in range(width):
-                    best[i] = max(best[i], number(base[i] + shared))
-            elif single:
-                place = here[last_rows[0]] + x * strides[last_rows[0], 0]
-                left = arena[place : place + width]
-                for i in range(width):
-                    best[i] = max(best[i], number(number(base[i] + shared) + left[i]))
-            else:
-                sum_row(row, base, shared, arena, x, last_rows, here, strides, offsets, dense, lowest)
-                for i in range(width):
-                    best[i] = max(best[i], row[i])
-        changed = k
-        for j in range(k - 1, -1, -1):
-            digit[j] += 1
-            step = 1
-            if digit[j] == high[j]:
-                step = 1 - high[j]
-                digit[j] = 0
-            for t in range(first[j + 1], count):
-                here[t] += step * strides[t, 1 + j]
-            if step == 1:
-                changed = j + 1
-                break
 
 
 @njit(nogil=True)
@@ -102,7 +26,7 @@ def max_marginal(program, arena, b, lowest):
     parts = split_bucket(program, b)
     width, x_size = parts[1], parts[2]
     block = np.full((x_size, width), lowest, dtype=arena.dtype)
-    raise_block(arena, block, *parts, lowest, 0, program.cells[b] // (x_size * width))
+    join(arena, block, *parts, lowest, MARGINAL, 0, program.cells[b] // (x_size * width))
     best = np.empty(x_size, dtype=arena.dtype)
     for x in range(x_size):
         best[x] = block[x].max()
@@ -191,28 +115,28 @@ def measure_inputs(program, arena, bounds, state, lowest):
     """Set the bounds of the given tables and what is live in all."""
     for t in range(program.at.size - program.variable.size):
         bounds[t] = bound_of(table(program, arena, t), lowest)
-        state[0] += bounds[t]
-    state[1] = state[0]
+        state[LIVE] += bounds[t]
+    state[MOST_LIVE] = state[LIVE]
 
 
 @njit(nogil=True)
 def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
     """Write the shift tables of mini-buckets ``first`` to ``last``, or zeros if sums might leave ``limit``.
 
-    ``state`` is (live, the most that was live, shifts made, shifts left out).
+    ``state`` has :data:`LIVE` and so on.
     """
     shifts = np.zeros_like(marginals)
-    largest = even_out(marginals, shifts, float(state[0]), lowest)
-    after = state[0]
+    largest = even_out(marginals, shifts, float(state[LIVE]), lowest)
+    after = state[LIVE]
     for k in range(last - first):
         if after <= limit:
             after += largest[k]
     if after > limit or last - first > _MOST:
         shifts[:] = 0
-        state[3] += last - first
+        state[SKIPPED] += last - first
     else:
-        state[1] = max(state[1], after)
-        state[2] += last - first
+        state[MOST_LIVE] = max(state[MOST_LIVE], after)
+        state[SHIFTS] += last - first
     for k in range(last - first):
         table(program, arena, program.inputs[program.input_start[first + k + 1] - 1])[:] = shifts[k]
 
@@ -231,9 +155,9 @@ def account(program, bounds, state, first, last):
     """Take the inputs of buckets ``first`` to ``last`` from what is live, and add their messages."""
     for b in range(first, last):
         for i in range(program.input_start[b], program.input_start[b + 1]):
-            state[0] -= bounds[program.inputs[i]]
-        state[0] += bounds[program.at.size - program.variable.size + b]
-    state[1] = max(state[1], state[0])
+            state[LIVE] -= bounds[program.inputs[i]]
+        state[LIVE] += bounds[program.at.size - program.variable.size + b]
+    state[MOST_LIVE] = max(state[MOST_LIVE], state[LIVE])
 
 
 @njit(nogil=True)

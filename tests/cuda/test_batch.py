@@ -37,6 +37,12 @@ def same_witnesses(left, right):
     """Whether two eliminations choose the same values for every assignment of what they keep."""
     domains = left.plan.program.domains
     kept = sorted({v for t in left.remaining() for v in t.scope})
+    every = np.zeros((2, int(np.prod(domains[kept])), domains.size), dtype=np.int64)
+    every[:, :, kept] = list(product(*(range(domains[v]) for v in kept)))
+    left.choose_all(every[0])
+    right.choose_all(every[1])
+    if not np.array_equal(*every):
+        return False
     for assignment in product(*(range(domains[v]) for v in kept)):
         values = np.zeros((2, domains.size), dtype=np.int64)
         values[:, kept] = assignment

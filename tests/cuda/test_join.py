@@ -149,3 +149,40 @@ def test_streamed_eliminations_do_not_share_their_tables():
         alone.append(eliminate(flat, plan, arithmetic))
     assert [chosen(d) for d in done] == [chosen(a) for a in alone]
     assert not np.shares_memory(done[0].arena, done[1].arena)
+
+
+@pytest.mark.parametrize("moment", ["a copy", "a launch"])
+def test_a_stream_that_fails_leaves_nothing_at_work_behind_it(monkeypatch, moment):
+    import time
+
+    import dmcmc.inference.elimination.cuda.stream as stream
+
+    domains = np.array([3, 40, 5])
+    arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000)
+    scopes = [(0, 1), (0, 2)]
+    tables = [np.ones(domains[list(s)], dtype=np.int32) for s in scopes]
+    flat, plan = flatten(scopes, tables, arithmetic.dtype), plan_elimination(scopes, domains, [0], [1, 2])
+    device, rows, real, chunks = Device(1000), [], stream.run_rows, []
+
+    def slow(*work):
+        rows.append(len(rows))
+        time.sleep(0.05)
+        real(*work)
+
+    def broken(*chunk):
+        chunks.append(chunk)
+        if moment == "a launch":
+            while not rows:
+                time.sleep(0.01)
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(stream, "run_rows", slow)
+    with monkeypatch.context() as patch:
+        patch.setattr(stream._Stream, "run", broken)
+        with pytest.raises(RuntimeError, match="broken"):
+            eliminate_streamed(flat, plan, arithmetic, 2, 160, 10, device=device)
+    after = len(rows)
+    time.sleep(0.2)
+    assert len(rows) == after and len(chunks) == 1
+    done = eliminate_streamed(flat, plan, arithmetic, 2, 160, 10, device=device)
+    assert same_tables(eliminate(flat, plan, arithmetic), done)

@@ -80,15 +80,15 @@ class Batch:
         self.whole.choose_rows(values, self._ranges)
         return values
 
-    def choose(self, index: int, values: NDArray[np.int64]) -> None:
-        """Set the maximising values of one plan's variables."""
+    def choose_all(self, index: int, values: NDArray[np.int64]) -> None:
+        """Set the maximising values of one plan's variables in each row of ``values`` (rows, variables), in C order."""
         if self._all is None:
-            self.whole.choose_rows(values[None], np.ascontiguousarray(self._ranges[:, index : index + 2]))
+            self.whole.choose_rows(values, np.ascontiguousarray(self._ranges[:, index : index + 2]))
             return
         kept, shape = self._kept[index]
-        row = int(np.ravel_multi_index(tuple(values[kept]), shape)) if kept else 0
+        rows = np.ravel_multi_index(tuple(values[:, kept].T), shape) if kept else np.zeros(len(values), dtype=np.int64)
         variables = self.plans[index].program.variable
-        values[variables] = self._all[row, variables]
+        values[:, variables] = self._all[rows[:, None], variables]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,11 @@ class BatchedElimination(Elimination):
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values; see :meth:`Elimination.choose`."""
-        self.batch.choose(self.index, values)
+        self.choose_all(values[None])
+
+    def choose_all(self, values: NDArray[np.int64]) -> None:
+        """Set the maximising values of several assignments; see :meth:`Elimination.choose_all`."""
+        self.batch.choose_all(self.index, values)
 
 
 def eliminate_batch(

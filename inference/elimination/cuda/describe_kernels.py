@@ -3,7 +3,8 @@
 
 import numpy as np
 
-from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, HEADER, LARGE
+from dmcmc.inference.elimination.cuda import words as w
+from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, LARGE
 from dmcmc.inference.elimination.join_kernels import bucket_strides
 from dmcmc.inference.runtime.compile import njit
 
@@ -83,7 +84,7 @@ def describe(program, first, last, device_begin):
         count = program.input_start[b + 1] - program.input_start[b]
         output = program.at.size - program.variable.size + b
         axes = program.scope_start[output + 1] - program.scope_start[output]
-        size += HEADER + axes + count * (2 + axes)
+        size += w.HEADER + axes + count * (w.STRIDES + axes)
     meta = np.zeros(size, dtype=np.int64)
     where = np.zeros(last - first, dtype=np.int64)
     at = 0
@@ -94,16 +95,16 @@ def describe(program, first, last, device_begin):
         high, high_strides = merge_axes(sizes[:k], strides[:, 1 : 1 + k])
         low, low_strides = merge_axes(sizes[k:], strides[:, 1 + k :])
         kh, kl = high.size, low.size
-        meta[at] = program.domains[program.variable[b]]
-        meta[at + 1], meta[at + 2], meta[at + 3], meta[at + 4] = kh, kl, 1, 1
+        meta[at + w.DOMAIN] = program.domains[program.variable[b]]
+        meta[at + w.HIGH_AXES], meta[at + w.LOW_AXES], meta[at + w.ROWS], meta[at + w.WIDTH] = kh, kl, 1, 1
         for j in range(kh):
-            meta[at + 3] *= high[j]
-            meta[at + HEADER + j] = high[j]
+            meta[at + w.ROWS] *= high[j]
+            meta[at + w.HEADER + j] = high[j]
         for j in range(kl):
-            meta[at + 4] *= low[j]
-            meta[at + HEADER + kh + j] = low[j]
-        meta[at + 5] = program.at[program.at.size - program.variable.size + b] - device_begin
-        record = at + HEADER + kh + kl
+            meta[at + w.WIDTH] *= low[j]
+            meta[at + w.HEADER + kh + j] = low[j]
+        meta[at + w.MESSAGE] = program.at[program.at.size - program.variable.size + b] - device_begin
+        record = at + w.HEADER + kh + kl
         for kind in range(3):
             for i in range(strides.shape[0]):
                 mine = 1
@@ -111,12 +112,12 @@ def describe(program, first, last, device_begin):
                     mine = 2 if strides[i, 1 + k :].any() else 0
                 if mine != kind:
                     continue
-                meta[at + 6 + kind] += 1
-                meta[record] = program.at[program.inputs[program.input_start[b] + i]] - device_begin
-                meta[record + 1] = strides[i, 0]
-                meta[record + 2 : record + 2 + kh] = high_strides[i]
-                meta[record + 2 + kh : record + 2 + kh + kl] = low_strides[i]
-                record += 2 + kh + kl
+                meta[at + w.HIGH_TABLES + kind] += 1
+                meta[record + w.OFFSET] = program.at[program.inputs[program.input_start[b] + i]] - device_begin
+                meta[record + w.X_STRIDE] = strides[i, 0]
+                meta[record + w.STRIDES : record + w.STRIDES + kh] = high_strides[i]
+                meta[record + w.STRIDES + kh : record + w.STRIDES + kh + kl] = low_strides[i]
+                record += w.STRIDES + kh + kl
         at = record
     return meta[:at], where
 
@@ -158,11 +159,12 @@ def wave_tables(meta, where, level, heights, width, large, room, plenty):
         begin, sums, starts, big = i, 0, 0, False
         while i < n and level[order[i]] == level[order[begin]]:
             b = where[order[i]]
-            x_size, rows, wide, both = meta[b], meta[b + 3], meta[b + 4], meta[b + 8]
+            x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
+            wide, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
             if i > begin and sums + x_size * (rows + wide) > room:
                 break
-            meta[b + 9], meta[b + 10] = sums, sums + x_size * rows
-            meta[b + 11], meta[b + 12] = starts, starts + both * rows
+            meta[b + w.HIGH_SUMS], meta[b + w.LOW_SUMS] = sums, sums + x_size * rows
+            meta[b + w.ROW_STARTS], meta[b + w.COLUMN_STARTS] = starts, starts + both * rows
             sums += x_size * (rows + wide)
             starts += both * (rows + wide)
             big |= both == 0 and rows * wide >= large
@@ -174,13 +176,15 @@ def wave_tables(meta, where, level, heights, width, large, room, plenty):
                 blocks, written = 0, 0
                 for j in range(begin, i):
                     b = where[order[j]]
-                    x_size, rows, wide, both = meta[b], meta[b + 3], meta[b + 4], meta[b + 8]
+                    x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
+                    wide, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
                     if number >= 0 and number != (_LARGE if both == 0 and big else min(both, 3)):
                         continue
                     if turn == 0:
                         members += 1
                         continue
-                    tables[at + 1 + written], tables[at + 2 + members + written] = blocks, b
+                    tables[at + w.FIRST_BLOCK + written] = blocks
+                    tables[at + w.AFTER + members + written] = b
                     written += 1
                     if number < 0:
                         work = max(x_size * rows, x_size * wide, both * rows, both * wide)
@@ -188,13 +192,13 @@ def wave_tables(meta, where, level, heights, width, large, room, plenty):
                     else:
                         across, down = (wide + width - 1) // width, (rows + heights[number] - 1) // heights[number]
                         tiles = max(1, min(across, down * across // plenty))
-                        meta[b + 13] = tiles
+                        meta[b + w.TILES] = tiles
                         blocks += down * ((across + tiles - 1) // tiles)
                 if members == 0:
                     break
                 if turn == 1:
-                    tables[at], tables[at + 1 + members] = members, blocks
+                    tables[at + w.BUCKETS], tables[at + w.FIRST_BLOCK + members] = members, blocks
                     launches[count, 0], launches[count, 1], launches[count, 2] = number, meta.size + at, blocks
-                    at += 2 * members + 2
+                    at += w.AFTER + 2 * members
                     count += 1
     return tables[:at], launches[:count], sums_most, start_most

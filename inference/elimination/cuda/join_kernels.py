@@ -13,14 +13,8 @@ threads are 8 groups of 32; neighbours in a group have neighbouring l; every thr
 registers while slices of S and B pass through shared memory. Without tables that vary with both this is a max-plus
 matrix product, bound by instructions; with one it is bound by the bytes of that table.
 
-A launch may join many buckets: a block finds in a launch's table which one it is in. A bucket is described by words of
-``meta`` (int64), so that one upload serves all eliminations of a batch:
-
-    0 domain of x, 1 and 2 axes of h and of l, 3 rows, 4 width, 5 offset of the message, 6-8 number of h tables, l
-    tables, both tables, 9-10 places of S and B in ``sums``, 11-12 places of rows and columns in ``start``, 13 tiles
-    that a block joins side by side, 14.. sizes of the axes, then for each table: offset, stride of x, strides of axes.
-
-A launch's table: number of buckets n, first block of each and the number of blocks (n + 1 words), descriptions (n).
+A launch may join many buckets: a block finds in a launch's table which one it is in. The words of buckets and launches
+are those of :mod:`dmcmc.inference.elimination.cuda.words`.
 """
 
 import math
@@ -30,10 +24,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import cuda
 
+from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.runtime.compile import cuda_jit
 
-HEADER = 14
 LANES, GROUPS = 32, 8
 LARGE = 4  # number of a kernel, see join_kernel
 BOTH_MOST = 8  # tables that vary with h and l; choose_low splits no separator so that there are more
@@ -66,11 +60,11 @@ def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel
 def find_bucket(meta, table, block, thread, threads):
     """Return which bucket of a launch's table a block is in; called by all threads of a block."""
     found = cuda.shared.array(1, np.int32)
-    n = np.int32(meta[table])
+    n = np.int32(meta[table + w.BUCKETS])
     if n == 1:
         return np.int32(0)
     for i in range(thread, n, threads):
-        if meta[table + 1 + i] <= block < meta[table + 2 + i]:
+        if meta[table + w.FIRST_BLOCK + i] <= block < meta[table + w.FIRST_BLOCK + i + 1]:
             found[0] = i
     cuda.syncthreads()
     return found[0]
@@ -97,18 +91,20 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         tx, ty = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
         tid = ty * np.int32(LANES) + tx
         bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), tid, threads)
-        where = meta[table + 2 + meta[table] + bucket]
-        block = np.uint32(cuda.blockIdx.x - meta[table + 1 + bucket])
+        where = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
+        block = np.uint32(cuda.blockIdx.x - meta[table + w.FIRST_BLOCK + bucket])
         # While a slice is loaded, a thread keeps to one column of S and one of B.
-        x_size, rows, width = np.int32(meta[where]), meta[where + 3], np.int32(meta[where + 4])
-        s_at, b_at, rows_at, columns_at = meta[where + 9], meta[where + 10], meta[where + 11], meta[where + 12]
-        tiles, down = np.int32(meta[where + 13]), np.uint32((rows + (th - 1)) // th)
-        record = 2 + meta[where + 1] + meta[where + 2]
-        first_both = where + HEADER + record - 2 + (meta[where + 6] + meta[where + 7]) * record
-        nv = np.int32(meta[where + 8]) if general else np.int32(both)
+        x_size, rows, width = np.int32(meta[where + w.DOMAIN]), meta[where + w.ROWS], np.int32(meta[where + w.WIDTH])
+        s_at, b_at = meta[where + w.HIGH_SUMS], meta[where + w.LOW_SUMS]
+        rows_at, columns_at = meta[where + w.ROW_STARTS], meta[where + w.COLUMN_STARTS]
+        tiles, down = np.int32(meta[where + w.TILES]), np.uint32((rows + (th - 1)) // th)
+        record = w.STRIDES + meta[where + w.HIGH_AXES] + meta[where + w.LOW_AXES]
+        apart = meta[where + w.HIGH_TABLES] + meta[where + w.LOW_TABLES]
+        first_both = where + w.HEADER + record - w.STRIDES + apart * record
+        nv = np.int32(meta[where + w.BOTH_TABLES]) if general else np.int32(both)
         row = np.int64(block % down) * th
-        stride_0 = meta[first_both + 1] if both >= 1 else 0
-        stride_1 = meta[first_both + record + 1] if both == 2 else 0
+        stride_0 = meta[first_both + w.X_STRIDE] if both >= 1 else 0
+        stride_1 = meta[first_both + record + w.X_STRIDE] if both == 2 else 0
         for i in range(tid, nv * th, threads):
             shared_start[i] = start[rows_at + (i // th) * rows + min(row + i % th, rows - 1)]
         for tile in range(tiles):
@@ -154,7 +150,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                             if general:
                                 for v in range(nv):
                                     at = shared_start[v * th + ty + GROUPS * i] + place[v * rl + j]
-                                    entry = arena[at + (x0 + x) * meta[first_both + v * record + 1]]
+                                    entry = arena[at + (x0 + x) * meta[first_both + v * record + w.X_STRIDE]]
                                     value = max(number(value + entry), lowest)
                             if log_sum:
                                 top = max(cell[i * rl + j], value)
@@ -167,7 +163,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
             for i in range(rh):
                 r = row + ty + GROUPS * i
                 if r < rows:
-                    at = meta[where + 5] + r * width + left + tx
+                    at = meta[where + w.MESSAGE] + r * width + left + tx
                     for j in range(rl):
                         result = cell[i * rl + j]
                         if result <= half:
@@ -195,57 +191,61 @@ def offset_of(meta, sizes, strides, axes, index):
 def prepare(arena, meta, table, sums, start, lowest):
     """Fill S (domain of x, rows), B (domain of x, width) and the tables' rows and columns of a launch's buckets."""
     bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), cuda.threadIdx.x, cuda.blockDim.x)
-    first_block, last_block = meta[table + 1 + bucket], meta[table + 2 + bucket]
-    where = meta[table + 2 + meta[table] + bucket]
+    first_block, last_block = meta[table + w.FIRST_BLOCK + bucket], meta[table + w.FIRST_BLOCK + bucket + 1]
+    where = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
     first = (cuda.blockIdx.x - first_block) * cuda.blockDim.x + cuda.threadIdx.x
     step = (last_block - first_block) * cuda.blockDim.x
-    x_size, kh, kl = meta[where], np.int32(meta[where + 1]), np.int32(meta[where + 2])
-    rows, width = meta[where + 3], meta[where + 4]
-    ns, nb, nv = np.int32(meta[where + 6]), np.int32(meta[where + 7]), np.int32(meta[where + 8])
-    s_at, b_at, rows_at, columns_at = meta[where + 9], meta[where + 10], meta[where + 11], meta[where + 12]
-    high, record = where + HEADER, 2 + kh + kl
+    x_size, kh, kl = meta[where + w.DOMAIN], np.int32(meta[where + w.HIGH_AXES]), np.int32(meta[where + w.LOW_AXES])
+    rows, width = meta[where + w.ROWS], meta[where + w.WIDTH]
+    ns, nb = np.int32(meta[where + w.HIGH_TABLES]), np.int32(meta[where + w.LOW_TABLES])
+    nv = np.int32(meta[where + w.BOTH_TABLES])
+    s_at, b_at = meta[where + w.HIGH_SUMS], meta[where + w.LOW_SUMS]
+    rows_at, columns_at = meta[where + w.ROW_STARTS], meta[where + w.COLUMN_STARTS]
+    high, record = where + w.HEADER, w.STRIDES + kh + kl
     low, tables = high + kh, high + kh + kl
     number = sums.dtype.type
     for i in range(first, rows * x_size, step):
         total = number(0)
         for t in range(ns):
             at = tables + t * record
-            offset = meta[at] + (i // rows) * meta[at + 1] + offset_of(meta, high, at + 2, kh, i % rows)
+            offset = meta[at + w.OFFSET] + (i // rows) * meta[at + w.X_STRIDE]
+            offset += offset_of(meta, high, at + w.STRIDES, kh, i % rows)
             total = max(number(total + arena[offset]), lowest)
         sums[s_at + i] = total
     for i in range(first, width * x_size, step):
         total = number(0)
         for t in range(ns, ns + nb):
             at = tables + t * record
-            offset = meta[at] + (i // width) * meta[at + 1] + offset_of(meta, low, at + 2 + kh, kl, i % width)
+            offset = meta[at + w.OFFSET] + (i // width) * meta[at + w.X_STRIDE]
+            offset += offset_of(meta, low, at + w.STRIDES + kh, kl, i % width)
             total = max(number(total + arena[offset]), lowest)
         sums[b_at + i] = total
     for i in range(first, rows * nv, step):
         at = tables + (ns + nb + i // rows) * record
-        start[rows_at + i] = meta[at] + offset_of(meta, high, at + 2, kh, i % rows)
+        start[rows_at + i] = meta[at + w.OFFSET] + offset_of(meta, high, at + w.STRIDES, kh, i % rows)
     for i in range(first, width * nv, step):
         at = tables + (ns + nb + i // width) * record
-        start[columns_at + i] = offset_of(meta, low, at + 2 + kh, kl, i % width)
+        start[columns_at + i] = offset_of(meta, low, at + w.STRIDES + kh, kl, i % width)
 
 
 @cuda_jit()
 def choose_kernel(arena, words, ranges, values, lowest, scores):
     """Set the maximising values of buckets, last to first; a thread a value, blocks (row of ``values``, range).
 
-    words (int64) holds 7 lengths, a number that is added to every offset, and then the arrays of a program that have
-    those lengths: domains, scope_start, scope, at, variable, input_start, inputs. ranges (ranges + 1,) int64: range i
+    words (int64) holds the lengths of a program's arrays, a number that is added to every offset, and then the arrays:
+    domains, scope_start, scope, at, variable, input_start, inputs. ranges (ranges + 1,) int64: range i
     is buckets ``ranges[i]`` to ``ranges[i + 1]`` - 1; no range reads what another one sets. values (rows · variables,)
     int64; scores (blocks · largest domain,) is scratch.
     """
-    domains = 8
-    starts = domains + words[0]
-    scope = starts + words[1]
-    ats = scope + words[2]
-    variables = ats + words[3]
-    input_start = variables + words[4]
-    inputs = input_start + words[5]
+    domains = w.ARRAYS
+    starts = domains + words[w.DOMAINS]
+    scope = starts + words[w.SCOPE_STARTS]
+    ats = scope + words[w.SCOPES]
+    variables = ats + words[w.PLACES]
+    input_start = variables + words[w.VARIABLES]
+    inputs = input_start + words[w.INPUT_STARTS]
     number = scores.dtype.type
-    row = cuda.blockIdx.x * words[0]
+    row = cuda.blockIdx.x * words[w.DOMAINS]
     blocks = cuda.gridDim.x * cuda.gridDim.y
     mine = (cuda.blockIdx.y * cuda.gridDim.x + cuda.blockIdx.x) * (scores.size // blocks)
     first = ranges[cuda.blockIdx.y]
@@ -261,7 +261,7 @@ def choose_kernel(arena, words, ranges, values, lowest, scores):
             for mini in range(b, end - 1, -1):  # the CPU's order: that of sums with −∞ in them matters
                 for i in range(words[input_start + mini], words[input_start + mini + 1]):
                     t = words[inputs + i]
-                    offset, step = words[ats + t] + words[7], np.int64(1)
+                    offset, step = words[ats + t] + words[w.SHIFT], np.int64(1)
                     for q in range(words[starts + t + 1] - 1, words[starts + t], -1):
                         u = words[scope + q]
                         offset += values[row + u] * step

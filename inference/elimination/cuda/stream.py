@@ -8,7 +8,8 @@ case b; CUBE, §V-B).
 """
 
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -218,17 +219,25 @@ def stream_bucket(
     done = {"gpu": 0, "cpu": 0}
     helper = _helper(waiting, stream, work, b, semiring, threads, done) if share and threads > 1 else None
     turn = 0
-    while True:
-        try:
-            chunk = waiting.popleft()
-        except IndexError:
-            break
-        slot = turn % _SETS
-        device.streams[slot].synchronize()  # its buffers are free again
-        stream.run(chunk, slot, semiring)
-        done["gpu"] += 1
-        turn += 1
-    device.synchronize()
+    try:
+        while True:
+            try:
+                chunk = waiting.popleft()
+            except IndexError:
+                break
+            slot = turn % _SETS
+            device.streams[slot].synchronize()  # its buffers are free again
+            stream.run(chunk, slot, semiring)
+            done["gpu"] += 1
+            turn += 1
+        device.synchronize()
+    except BaseException:
+        waiting.clear()  # nobody works for this elimination any more: not the helper, not the copies under way
+        if helper is not None:
+            wait([helper])
+        with suppress(Exception):
+            device.synchronize()
+        raise
     if helper is not None:
         helper.result()
     return done

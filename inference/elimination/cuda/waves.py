@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
 from dmcmc.inference.elimination.cuda.describe_kernels import choose_lows, describe, wave_tables
 from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, LARGE, join_kernel, prepare
@@ -50,7 +51,7 @@ def describe_waves(
     program = program._replace(low=program.low.copy())
     choose_lows(program, first, last)
     meta, places = describe(program, first, last, device_begin)
-    most = int(meta[places + 3].max(initial=0))
+    most = int(meta[places + w.ROWS].max(initial=0))
     if most > _MOST_ROWS:
         raise ResourceError(f"a bucket's message has {most:,} rows; the GPU takes {_MOST_ROWS:,}: use device: cpu")
     group = np.zeros(program.variable.size, dtype=np.int64)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
 from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, prepare
@@ -60,7 +61,7 @@ def eliminate_matched_hybrid(
     done = GpuElimination(hybrid.plan, arena, arithmetic, hybrid, device)
     done.device_arena.append(device.lease(hybrid.device_entries, arithmetic.dtype, done))
     ledger = open_ledger(done, flat_tables(flat, arithmetic), room)
-    there = _There(done, ledger)
+    there = DeviceSide(done, ledger)
     for first, last in variables_in_order(plan, hybrid):
         if hybrid.first <= first < hybrid.last:
             there.run(first, last)
@@ -109,7 +110,7 @@ class _Turn(NamedTuple):
     found: int
 
 
-class _There:
+class DeviceSide:
     """The GPU's part of an elimination: what it has been given, what it has made, what of that the host knows.
 
     ``sent`` and ``made_here`` are places in the common address space: what lies between waits for the way up. Likewise
@@ -137,9 +138,9 @@ class _There:
         h, program, dtype = self.hybrid, self.program, self.done.arithmetic.dtype
         first_message = self.done.plan.output(h.first)
         count = h.last - h.first
-        spans = np.empty((count, 3), dtype=np.int64)  # place, entries, slot of the bound
-        spans[:, 0] = program.at[first_message : first_message + count] - h.device_begin
-        spans[:, 1] = self.done.plan.sizes[first_message : first_message + count]
+        spans = np.empty((count, w.SPAN), dtype=np.int64)
+        spans[:, w.BEGIN] = program.at[first_message : first_message + count] - h.device_begin
+        spans[:, w.ENTRIES] = self.done.plan.sizes[first_message : first_message + count]
         self.turns: dict[int, _Turn] = {}  # by first bucket
         parts = [np.zeros(0, dtype=dtype)]
         at, first = 0, h.first
@@ -156,7 +157,7 @@ class _There:
                 parts.append(np.full(len(slots) * 2 * x_size, self.lowest, dtype=dtype))
                 at += parts[-1].size
             self.turns[first] = turn
-            spans[first - h.first : last - h.first, 2] = at + np.arange(last - first)
+            spans[first - h.first : last - h.first, w.SLOT] = at + np.arange(last - first)
             parts.append(np.zeros(last - first, dtype=dtype))
             at += last - first
             first = last
@@ -236,7 +237,7 @@ class _There:
         self.read = end
         bounds, h = self.ledger.bounds, self.hybrid
         for first, last in self.waiting:
-            at = int(self.spans[3 * (first - h.first) + 2])
+            at = int(self.spans[w.SPAN * (first - h.first) + w.SLOT])
             output = self.done.plan.output(first)
             bounds[output : output + last - first] = self.found[at : at + last - first]
             max_marginals.account(self.program, bounds, self.ledger.state, first, last)
@@ -258,7 +259,7 @@ class _There:
     def _raise_bounds(self, first: int, last: int) -> None:
         """Queue the bounds of a variable's messages."""
         begin = first - self.hybrid.first
-        entries = int(self.spans[3 * begin + 1 : 3 * (last - self.hybrid.first) : 3].max())
+        entries = int(self.spans[w.SPAN * begin + w.ENTRIES : w.SPAN * (last - self.hybrid.first) : w.SPAN].max())
         lines = -(-entries // LANES)
         groups = min(GROUPS, lines)
         bound_kernel(self.done.arithmetic.dtype)[(cut(lines, last - first, groups), last - first), (LANES, groups)](

@@ -26,8 +26,10 @@ from typing import Any
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, GROUPS, HEADER, LANES, find_bucket
+from dmcmc.inference.elimination.cuda import words as w
+from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, GROUPS, LANES, find_bucket
 from dmcmc.inference.elimination.cuda.waves import Waves
+from dmcmc.inference.runtime.compile import cuda_jit
 
 COLUMNS = 4  # of a thread
 TILE = LANES * COLUMNS
@@ -72,17 +74,18 @@ def add_marginals(waves: Waves, slots: Sequence[int]) -> tuple[Waves, list[tuple
         if number >= 0:
             continue
         launches.append((number, table, blocks, 0))
-        n = int(meta[table])
-        members = meta[table + 2 + n : table + 2 + 2 * n].tolist()
+        n = int(meta[table + w.BUCKETS])
+        members = meta[table + w.AFTER + n : table + w.AFTER + 2 * n].tolist()
         mine, rest = rest[:n], rest[n:]
         for both in range(4):
-            chosen = [i for i, b in enumerate(members) if min(int(meta[b + 8]), 3) == both]
+            chosen = [i for i, b in enumerate(members) if min(int(meta[b + w.BOTH_TABLES]), 3) == both]
             if not chosen:
                 continue
-            work = [_work(*(int(meta[members[i] + word]) for word in (0, 3, 4, 8))) for i in chosen]
+            sizes = (w.DOMAIN, w.ROWS, w.WIDTH, w.BOTH_TABLES)
+            work = [_work(*(int(meta[members[i] + word]) for word in sizes)) for i in chosen]
             groups = min(GROUPS, max(lines for lines, _ in work))
-            sizes = [least * cut(lines, least, groups) for lines, least in work]
-            begin = np.cumsum([0, *sizes]).tolist()
+            counts = [least * cut(lines, least, groups) for lines, least in work]
+            begin = np.cumsum([0, *counts]).tolist()
             launches.append((both, at + len(tables), begin[-1], groups))
             tables += [len(chosen), *begin, *(members[i] for i in chosen), *(mine[i] for i in chosen)]
     return waves._replace(meta=np.concatenate([meta, np.array(tables, dtype=np.int64)])), launches
@@ -95,26 +98,22 @@ def _work(x_size: int, rows: int, width: int, both: int) -> tuple[int, int]:
     return rows, x_size * -(-width // TILE)
 
 
-def _raise_by(number: Any) -> Any:
-    """Return a device function that raises ``found[slot]`` to the maximum over a block."""
-
-    @cuda.jit(device=True)
-    def raise_by(found, slot, value, shared):
-        lane = cuda.threadIdx.x
-        cuda.syncthreads()  # whoever reads what was there is done
-        shared[cuda.threadIdx.y * LANES + lane] = value
-        cuda.syncthreads()
-        if cuda.threadIdx.y == 0:
-            for group in range(1, cuda.blockDim.y):
-                value = max(value, shared[group * LANES + lane])
-            shared[lane] = value
-        cuda.syncthreads()
-        if cuda.threadIdx.y == 0 and lane == 0:
-            for i in range(1, LANES):
-                value = max(value, shared[i])
-            cuda.atomic.max(found, slot, value)
-
-    return raise_by
+@cuda.jit(device=True)
+def raise_by(found, slot, value, shared):
+    """Raise ``found[slot]`` to the maximum over a block."""
+    lane = cuda.threadIdx.x
+    cuda.syncthreads()  # whoever reads what was there is done
+    shared[cuda.threadIdx.y * LANES + lane] = value
+    cuda.syncthreads()
+    if cuda.threadIdx.y == 0:
+        for group in range(1, cuda.blockDim.y):
+            value = max(value, shared[group * LANES + lane])
+        shared[lane] = value
+    cuda.syncthreads()
+    if cuda.threadIdx.y == 0 and lane == 0:
+        for i in range(1, LANES):
+            value = max(value, shared[i])
+        cuda.atomic.max(found, slot, value)
 
 
 @lru_cache
@@ -125,22 +124,21 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
     """
     number, general = dtype.type, both > 2
     places = (BOTH_MOST if general else max(both, 1)) * COLUMNS
-    raise_by = _raise_by(number)
 
-    @cuda.jit
+    @cuda_jit()
     def separate(arena, meta, table, sums, start, found, lowest, half):
         shared = cuda.shared.array(THREADS, number)
         thread = np.int32(cuda.threadIdx.y * LANES + cuda.threadIdx.x)
         at_once = cuda.blockDim.y * LANES
         bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), thread, at_once)
-        where = meta[table + 2 + meta[table] + bucket]
-        slot = meta[table + 2 + 2 * meta[table] + bucket]
-        block = np.int64(cuda.blockIdx.x) - meta[table + 1 + bucket]
-        x_size, rows, width = meta[where], meta[where + 3], meta[where + 4]
-        pieces = (meta[table + 2 + bucket] - meta[table + 1 + bucket]) // x_size
+        where = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
+        slot = meta[table + w.AFTER + 2 * meta[table + w.BUCKETS] + bucket]
+        block = np.int64(cuda.blockIdx.x) - meta[table + w.FIRST_BLOCK + bucket]
+        x_size, rows, width = meta[where + w.DOMAIN], meta[where + w.ROWS], meta[where + w.WIDTH]
+        pieces = (meta[table + w.FIRST_BLOCK + bucket + 1] - meta[table + w.FIRST_BLOCK + bucket]) // x_size
         x = block // pieces
         first = (block % pieces) * at_once + thread
-        s_at, b_at = meta[where + 9] + x * rows, meta[where + 10] + x * width
+        s_at, b_at = meta[where + w.HIGH_SUMS] + x * rows, meta[where + w.LOW_SUMS] + x * width
         best = lowest
         for h in range(first, rows, pieces * at_once):
             best = max(best, sums[np.uint64(s_at + h)])
@@ -150,29 +148,31 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
             best = max(best, sums[np.uint64(b_at + column)])
         raise_by(found, slot + x_size + x, best, shared)
 
-    @cuda.jit
+    @cuda_jit()
     def joined(arena, meta, table, sums, start, found, lowest, half):
         shared = cuda.shared.array(THREADS, number)
         place = cuda.local.array(places, np.int32)
         base = cuda.local.array(COLUMNS, number)
         thread = np.int32(cuda.threadIdx.y * LANES + cuda.threadIdx.x)
         bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), thread, cuda.blockDim.y * LANES)
-        where = meta[table + 2 + meta[table] + bucket]
-        slot = meta[table + 2 + 2 * meta[table] + bucket]
-        block = np.int64(cuda.blockIdx.x) - meta[table + 1 + bucket]
-        rows, width = meta[where + 3], np.int32(meta[where + 4])
-        record = 2 + meta[where + 1] + meta[where + 2]
-        first_both = where + HEADER + record - 2 + (meta[where + 6] + meta[where + 7]) * record
-        nv = np.int32(meta[where + 8]) if general else np.int32(both)
-        rows_at, columns_at = meta[where + 11], meta[where + 12]
-        pieces = (meta[table + 2 + bucket] - meta[table + 1 + bucket]) // meta[where]
+        where = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
+        slot = meta[table + w.AFTER + 2 * meta[table + w.BUCKETS] + bucket]
+        block = np.int64(cuda.blockIdx.x) - meta[table + w.FIRST_BLOCK + bucket]
+        rows, width = meta[where + w.ROWS], np.int32(meta[where + w.WIDTH])
+        record = w.STRIDES + meta[where + w.HIGH_AXES] + meta[where + w.LOW_AXES]
+        apart = meta[where + w.HIGH_TABLES] + meta[where + w.LOW_TABLES]
+        first_both = where + w.HEADER + record - w.STRIDES + apart * record
+        nv = np.int32(meta[where + w.BOTH_TABLES]) if general else np.int32(both)
+        rows_at, columns_at = meta[where + w.ROW_STARTS], meta[where + w.COLUMN_STARTS]
+        x_size = meta[where + w.DOMAIN]
+        pieces = (meta[table + w.FIRST_BLOCK + bucket + 1] - meta[table + w.FIRST_BLOCK + bucket]) // x_size
         across = (width + np.int32(TILE - 1)) // np.int32(TILE)
         x = block // pieces
         piece = np.int32(block % pieces)
         left = (piece % across) * np.int32(TILE) + np.int32(cuda.threadIdx.x)
-        s_at, b_at = meta[where + 9] + x * rows, meta[where + 10] + x * width
-        step_0 = x * meta[first_both + 1]
-        step_1 = x * meta[first_both + record + 1] if both == 2 else np.int64(0)
+        s_at, b_at = meta[where + w.HIGH_SUMS] + x * rows, meta[where + w.LOW_SUMS] + x * width
+        step_0 = x * meta[first_both + w.X_STRIDE]
+        step_1 = x * meta[first_both + record + w.X_STRIDE] if both == 2 else np.int64(0)
         for j in range(COLUMNS):  # what lies beyond the last column repeats it
             column = min(left + np.int32(LANES * j), width - np.int32(1))
             base[j] = sums[b_at + column]
@@ -191,7 +191,7 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
                     if general:
                         for v in range(nv):
                             at = start[rows_at + v * rows + h] + place[v * COLUMNS + j]
-                            entry = arena[np.uint64(at + x * meta[first_both + v * record + 1])]
+                            entry = arena[np.uint64(at + x * meta[first_both + v * record + w.X_STRIDE])]
                             value = max(number(value + entry), lowest)
                     else:
                         value = number(value + arena[np.uint64(at_0 + place[j])])
@@ -201,7 +201,7 @@ def marginal_kernel(dtype: np.dtype[Any], both: int) -> Any:
             h += down * cuda.blockDim.y
         raise_by(found, slot + x, best, shared)
         if thread == 0:
-            found[slot + meta[where] + x] = number(0)  # nothing to add
+            found[slot + x_size + x] = number(0)  # nothing to add
 
     return joined if both > 0 else separate
 
@@ -214,13 +214,12 @@ def bound_kernel(dtype: np.dtype[Any]) -> Any:
     one after another, and the first that is measured is ``first``.
     """
     number = dtype.type
-    raise_by = _raise_by(number)
 
-    @cuda.jit
+    @cuda_jit()
     def bound(arena, spans, first, found, lowest, half):
         shared = cuda.shared.array(THREADS, number)
-        span = 3 * (first + cuda.blockIdx.y)
-        at, size = spans[span], spans[span + 1]
+        span = w.SPAN * (first + cuda.blockIdx.y)
+        at, size = spans[span + w.BEGIN], spans[span + w.ENTRIES]
         best = number(0)
         at_once = cuda.blockDim.y * LANES
         begin = np.int64(cuda.blockIdx.x) * at_once + cuda.threadIdx.y * LANES + cuda.threadIdx.x
@@ -228,6 +227,6 @@ def bound_kernel(dtype: np.dtype[Any]) -> Any:
             entry = arena[np.uint64(at + i)]
             if entry >= half and entry > lowest:
                 best = max(best, number(abs(entry)))
-        raise_by(found, spans[span + 2], best, shared)
+        raise_by(found, spans[span + w.SLOT], best, shared)
 
     return bound
