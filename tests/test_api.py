@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import dmcmc
 from dmcmc.mpi.world import World
+
+ROOT = Path(__file__).parents[1]
 
 LOOK = """
 import os, sys, json
@@ -146,3 +150,13 @@ def test_a_plan_without_an_elimination_counts_none():
     plan = dmcmc.plan(small(), method="gibbs")
     assert (plan.width, plan.cells, plan.bytes) == (None, None, None)
     assert {agent.method for agent in plan.agents} == {"gibbs"}
+
+
+@pytest.mark.slow
+def test_the_readmes_examples_pass_mypy_strict(tmp_path):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (tmp_path / "example.py").write_text("\n".join(re.findall(r"^```python\n(.*?)^```", text, re.M | re.S)))
+    command = [sys.executable, "-m", "mypy", "--strict", "--follow-imports=silent", "--config-file=", "example.py"]
+    places = os.environ | {"MYPYPATH": str(ROOT)}
+    found = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=places)
+    assert found.returncode == 0, found.stdout

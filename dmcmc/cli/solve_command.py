@@ -17,7 +17,7 @@ from dmcmc.inference.runtime.memory import MOST_BYTES
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
-from dmcmc.run.memory import sharing_memory
+from dmcmc.run.setup import sharing_memory
 from dmcmc.run.sums import measure
 
 TASKS = ("mpe", "pr", "count")

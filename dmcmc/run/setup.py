@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
 
-from dmcmc.config.settings import Cooling, Settings
+import msgspec
+
+from dmcmc.config.settings import Cooling, Settings, automatic_memory
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
 from dmcmc.inference.execution.backend import Backend
@@ -101,6 +103,20 @@ class Setup:
             temperature=temperature_of(options.temperature),
             backend=self.backend,
         )
+
+
+def sharing_memory(settings: Settings, world: World, most: int = 8 << 30) -> Settings:
+    """Return settings in which ``budget.memory`` is a number: the same on all ranks, what the narrowest machine allows.
+
+    Parameters
+    ----------
+    most
+        The bytes that ``auto`` is at most.
+    """
+    if settings.budget.memory != "auto":
+        return settings
+    least = min(world.allgather(automatic_memory(world.local_size, most)))
+    return msgspec.structs.replace(settings, budget=settings.budget.shared(least))
 
 
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:

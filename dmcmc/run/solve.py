@@ -13,10 +13,9 @@ from dmcmc.inference.runtime.stop import NO_STOP, Stop
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.interrupt import Interrupt
-from dmcmc.run.memory import sharing_memory
 from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
-from dmcmc.run.setup import Setup, prepare
+from dmcmc.run.setup import Setup, prepare, sharing_memory
 from dmcmc.run.warm_up import warm_up_planning, warm_up_solving
 from dmcmc.run.warm_up_gpu import warm_up_gpu
 

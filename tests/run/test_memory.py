@@ -9,7 +9,7 @@ from dmcmc.cli.main import main
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import memory
 from dmcmc.mpi.world import World
-from dmcmc.run.memory import sharing_memory
+from dmcmc.run.setup import sharing_memory
 
 GIB = 1 << 30
 
