@@ -16,7 +16,7 @@ from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
-Utilities = ArrayLike | Callable[..., float] | Mapping[Any, float]
+Utilities = ArrayLike | Sequence[Any] | Callable[..., float] | Mapping[Any, float]
 
 _ALONE = "all"  # the agent of variables for which none is named
 _MOST_CALLS = 10**7  # of a factor's function
