@@ -56,7 +56,7 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         place = Path(os.path.abspath(path))
         # /dev/stdout may be a link to a file someone has open
         if place.is_relative_to("/dev") and not place.is_relative_to("/dev/shm"):
-            raise _failure(path, "a device; --json prints the result")
+            raise _failure(path, "a device, not a file")
         target = Path(os.path.realpath(path))
         if not stat.S_ISREG(target.stat().st_mode):
             raise _failure(path, "not a regular file")

@@ -133,6 +133,11 @@ def test_a_bif_network_sums_to_one(solved):
     found = solved("n.bif")
     assert found["value"] == pytest.approx(0.72)
     assert found["assignment"] == {"a": "no", "b": "on"}
+    Path("seen").write_text("# by names\nb = off\n")
+    found = solved("n.bif", "--evidence", "seen")
+    assert found["value"] == pytest.approx(0.1)
+    assert found["assignment"] == {"a": "yes", "b": "off"}
+    assert solved("n.bif", "--task", "pr", "--evidence", "seen")["value"] == pytest.approx(0.18)
 
 
 def test_evidence_that_is_impossible_proves_it(solved):

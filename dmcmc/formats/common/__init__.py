@@ -1,1 +1,1 @@
-"""What several formats share: words and numbers of a text, entries of tables, listed factors."""
+"""What several formats share: words and numbers of a text, entries of tables, listed factors, observations."""

@@ -1,1 +1,1 @@
-"""UAI networks (`.uai`) with their evidence."""
+"""UAI networks (`.uai`)."""
