@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,13 +101,19 @@ def test_all_assignments_at_once_mean_what_python_says_one_by_one(text, x, y):
             "(x + 20) // (y + 9) + x % (y + 9)",
             "(x + 1) ** 3 - 2 ** 10",
         ),
+        "if x > y:\n  return x - y\nelif x == 3:\n  return 7\nif y:\n  return 1\nelse:\n  return 2\nreturn 9",
         *("0 if x < y else 0.5", "pow(y, 2) * 1.0", "inf if x == y else x"),
     ],
 )
 def test_arithmetic_needs_no_python_for_each_assignment(text, monkeypatch):
     monkeypatch.setattr("dmcmc.formats.expressions.expression.Expression._one_by_one", None)
-    found = parse_python(text).over([range(-8, 112)] * len(parse_python(text).names))
-    assert found.dtype.kind in "if"
+    expression = parse_python(text)
+    values = [range(-8, 112)] * len(expression.names)
+    found = expression.over(values)
+    monkeypatch.undo()
+    for at in range(0, found.size, 37):
+        chosen = np.unravel_index(at, [120] * len(values))
+        assert found[at] == expression({name: int(i) - 8 for name, i in zip(expression.names, chosen, strict=True)})
 
 
 def test_texts_are_compared_at_once_too(monkeypatch):

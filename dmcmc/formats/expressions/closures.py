@@ -38,7 +38,7 @@ class Compiler:
                     raise ExpressionError("ends without a return")
                 return returned[0]
 
-        return Expression(tuple(self.names), self.size, run, self.meter, tree)
+        return Expression(tuple(self.names), self.size, run, self.meter, tree or _conditions(body))
 
     def node(self, node: ast.expr) -> Node:
         self.size += 1
@@ -241,6 +241,17 @@ class Compiler:
             value = self.node(ast.BinOp(ast.Name(node.target.id), node.op, node.value))
             return _assign(node.target.id, value)
         _refuse(node)
+
+
+def _conditions(body: list[ast.stmt]) -> ast.expr | None:
+    """Return statements that do nothing but choose what to return as one expression; None for others."""
+    match body:
+        case [ast.Return(value=value), *_]:
+            return value
+        case [ast.If() as choice, *rest] if len(body) <= _MOST_DEPTH:
+            yes, no = _conditions(choice.body), _conditions([*choice.orelse, *rest])
+            return None if yes is None or no is None else ast.IfExp(choice.test, yes, no)
+    return None
 
 
 def _assign(name: str, value: Node) -> Callable[[Env], None]:

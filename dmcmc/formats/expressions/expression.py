@@ -48,7 +48,7 @@ class Expression:
     size : int
         Number of nodes: at most so many steps an evaluation, loops aside.
     tree : ast.expr or None
-        What it was made of, unless that are statements.
+        The same as one expression; None for statements that assign.
     """
 
     names: tuple[str, ...]
