@@ -3,8 +3,8 @@
 from typing import cast
 
 from dmcmc.inference.runtime.plugins import Plugins
+from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import LocalSolver, Sampler
-from dmcmc.samplers.cpu.launch import ChainSolver
 from dmcmc.samplers.methods import annealing, exact, gibbs, metropolis, metropolis_single, tempering
 
 GROUP = "dmcmc.samplers"

@@ -9,14 +9,14 @@ import numpy as np
 
 from dmcmc.inference.dpop.compression import Rows
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.samplers.contract.protocol import Settings
-from dmcmc.samplers.cpu.launch import ChainSolver
+from dmcmc.samplers.chain_solver import ChainSolver
+from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods.gibbs import SAMPLER
 
 _SAMPLES = 30  # of each chain
 
 
-def choose_rows(local: LocalProblem, count: int, settings: Settings) -> Rows:
+def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
     """Return up to ``count`` distinct rows, shape (k, |B_i|), each once: the ends of that many short chains.
 
     Where chains end in the same rows, the list is filled with rows that differ from those in one variable.
@@ -29,9 +29,9 @@ def choose_rows(local: LocalProblem, count: int, settings: Settings) -> Rows:
         factors=local.factors,
         domains=np.append(local.domains, count),
     )
-    quick = replace(settings, runs=1, samples=_SAMPLES, progress=lambda _: None)
+    quick = replace(sampling, runs=1, samples=_SAMPLES, progress=lambda _: None)
     (chains,) = ChainSolver(SAMPLER).start([free], quick)
-    found = dict.fromkeys(map(tuple, chains.after[1][:, : len(local.interface)].astype(np.int64).tolist()))
+    found = dict.fromkeys(map(tuple, chains.states[:, : len(local.interface)].astype(np.int64).tolist()))
     sizes = [int(local.domains[v]) for v in local.interface]
     for row in list(found):
         for i, size in enumerate(sizes):

@@ -48,7 +48,6 @@ WIDE = {
     "inference/dpop/messages.py:outside_steps",
     "inference/execution/relaxation.py:eliminate_within",
     "inference/minibuckets/content.py:eliminate_by_content",
-    "samplers/cuda/launch.py:start",
 }
 
 

@@ -23,7 +23,7 @@ from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.device import gpu_limits, gpu_problem
 from dmcmc.samplers import registry
-from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.cuda.batch import choose_launch, pack
 from dmcmc.samplers.cuda.launch import sample_rows
 from dmcmc.samplers.methods import gibbs
@@ -56,9 +56,9 @@ def agents_of(size: int, domain: int, count: int = 10) -> list[LocalProblem]:
     return agents
 
 
-def settings_of(device: str, runs: int, samples: int, threads: int, arithmetic: Any) -> Settings:
+def settings_of(device: str, runs: int, samples: int, threads: int, arithmetic: Any) -> Sampling:
     """Return settings for one device."""
-    return Settings(arithmetic=arithmetic, seed=3, runs=runs, samples=samples, backend=Backend(device, threads))
+    return Sampling(arithmetic=arithmetic, seed=3, runs=runs, samples=samples, backend=Backend(device, threads))
 
 
 def speed(instructions: Sequence[float], say: Report) -> None:

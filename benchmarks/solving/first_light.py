@@ -26,7 +26,7 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.results.result import Result
 from dmcmc.samplers import registry
-from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.schedule import Temperature
 
@@ -78,7 +78,7 @@ def gibbs_speed(events: int) -> dict[str, float]:
     (local,) = divide(problem).locals
     samples, runs = 200, 4_000_000 // (200 * events)
     arithmetic = choose_arithmetic(problem.factors)
-    settings = Settings(arithmetic, seed=1, runs=runs, samples=samples)
+    settings = Sampling(arithmetic, seed=1, runs=runs, samples=samples)
     solver = registry.get("gibbs")
     (table,), times = timed(lambda: solver.solve([local], settings), warm=0)
     speeds = [table.updates / seconds for seconds in times.seconds]

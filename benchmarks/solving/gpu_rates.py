@@ -40,7 +40,7 @@ from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.results.result import Result
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import NOMINAL
-from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.contract.protocol import Sampling
 
 INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**20)
 SIZES = ((9, 24), (10, 16), (10, 24), (10, 32), (11, 24), (12, 20), (12, 24))  # variables and values of an agent
@@ -135,7 +135,7 @@ def measure_draws(device: str, size: int, domain: int, samples: Sequence[int]) -
     agents = agents_of(size, domain, GROUP)
     rows, seconds = [], []
     for count in samples:
-        settings = Settings(INT32, runs=10 if device == "cpu" else 100, samples=count, backend=Backend(device, 1))
+        settings = Sampling(INT32, runs=10 if device == "cpu" else 100, samples=count, backend=Backend(device, 1))
         tables: list[Any] = []
 
         def work(settings=settings, tables=tables):  # type: ignore[no-untyped-def]
@@ -153,7 +153,7 @@ def open_device() -> None:
     agents = agents_of(6, 8, 2)
     plans, flat = [local.plan for local in agents], flat_of(agents)
     merged = merge_plans(plans)
-    settings = Settings(INT32, runs=10, samples=5, backend=Backend("cuda", 1))
+    settings = Sampling(INT32, runs=10, samples=5, backend=Backend("cuda", 1))
     steps: list[Callable[[], Any]] = [
         lambda: (gpu_problem(), shared_device().limit),
         lambda: eliminate_batch(flat, plans, merged, divide_work(merged.plan, 0), INT32)[0].maximise({0: 0}),
@@ -161,7 +161,7 @@ def open_device() -> None:
     ]
     for local in agents:
         eliminate(flat, merged.plan, INT32)  # the CPU's kernels come from a cache
-        registry.get("annealing").solve([local], Settings(INT32, runs=1, samples=1))
+        registry.get("annealing").solve([local], Sampling(INT32, runs=1, samples=1))
     seconds = []
     for step in steps:
         start = time.perf_counter()

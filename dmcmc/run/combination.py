@@ -5,9 +5,11 @@ from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.execution.relaxation import Relaxation
 from dmcmc.inference.minibuckets.matching import room_of, with_headroom
-from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
+from dmcmc.inference.model.arithmetic import LARGEST, Arithmetic, choose_arithmetic
+from dmcmc.inference.model.exact_sum import exact_sum
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
+from dmcmc.inference.runtime.errors import ProblemError
 
 
 def relaxation_of(combine: Combine) -> Relaxation:
@@ -27,6 +29,9 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
         If all utilities together do not fit a float64.
     """
     arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
+    constants = exact_sum(magnitude(f.table) for f in problem.factors if not f.scope)
+    if constants > LARGEST:
+        raise ProblemError(f"constants add up to more than {LARGEST:.3g}; scale them down")
     if combine.method == "mini-bucket" and combine.moment_matching:
         return with_headroom(arithmetic)
     return arithmetic

@@ -20,8 +20,8 @@ from dmcmc.run.setup import Setup
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, Choice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
-from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Settings
-from dmcmc.samplers.cpu.launch import ChainSolver
+from dmcmc.samplers.chain_solver import ChainSolver
+from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
 from dmcmc.samplers.methods.exact import at_once
 from dmcmc.samplers.row_choice import choose_rows
 
@@ -63,13 +63,13 @@ def _agent(setup: Setup, means: Means, number: int, table: SampledTable) -> Agen
     return Agent(means, local, table, Below(local))
 
 
-def _row_lists(setup: Setup, mine: Sequence[int], settings: Settings) -> dict[int, Rows]:
+def _row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
     """Return the rows that are sampled of agents with too many."""
     return {a: choose_rows(setup.division.locals[a], setup.listed[a], settings) for a in mine if setup.listed[a]}
 
 
 def _sampled_agents(
-    setup: Setup, means: Means, numbers: Sequence[int], sides: Sides, settings: Settings
+    setup: Setup, means: Means, numbers: Sequence[int], sides: Sides, settings: Sampling
 ) -> dict[int, Agent]:
     """Return agents whose methods do not eliminate all of them: sampled, those of one method together."""
     agents: dict[int, Agent] = {}

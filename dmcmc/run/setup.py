@@ -24,7 +24,7 @@ from dmcmc.samplers.auto.choose import Choice, Limits, choose, fixed_choice
 from dmcmc.samplers.auto.machine import look_around
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.auto.survey import Survey, survey
-from dmcmc.samplers.contract.protocol import Settings as SolverSettings
+from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
 _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up to here, else so many
@@ -92,10 +92,10 @@ class Setup:
             return self
         return replace(self, choices=tuple(choices.get(a, choice) for a, choice in enumerate(self.choices)))
 
-    def settings(self) -> SolverSettings:
+    def settings(self) -> Sampling:
         """Return what local solvers are told."""
         options = self.config.local
-        return SolverSettings(
+        return Sampling(
             arithmetic=self.arithmetic,
             seed=self.config.seed,
             runs=options.runs,

@@ -23,8 +23,8 @@ from dmcmc.run.setup import Setup, largest_join, prepare
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
-from dmcmc.samplers.cpu.launch import ChainSolver
 
 Solve = Callable[[Problem, Settings], object]
 

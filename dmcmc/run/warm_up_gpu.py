@@ -13,8 +13,9 @@ from dmcmc.mpi.world import World
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Setup
 from dmcmc.samplers import registry
+from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
-from dmcmc.samplers.cpu.launch import Chains, ChainSolver
+from dmcmc.samplers.cpu.launch import Chains
 
 _TITLE = "opening the GPU (kernels are compiled the first time only)"
 _SAMPLES = 2

@@ -21,6 +21,7 @@ from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
 ADDENDS = 4  # sentinels that may be added before the sum is clamped
+LARGEST = 2.0**1000  # Σ |utility|: differences, and the scales of bounds and chains, are finite up to there
 
 
 class Table(NamedTuple):
@@ -137,11 +138,14 @@ def arithmetic_of(flat: FlatTables) -> Arithmetic:
     Raises
     ------
     ProblemError
-        If they do not even fit a float64.
+        If they are beyond :data:`LARGEST` even for float64.
     """
     total = sum(magnitudes(flat))
-    if isinstance(total, float) and not np.isfinite(total):
-        raise ProblemError("the utilities add up to more than a float64 holds; scale them down")
+    if not total <= LARGEST:
+        raise ProblemError(
+            f"the utilities add up to {float(total):.3g}, more than {LARGEST:.3g}; scale them down: beyond it a float64"
+            " has no room for sums of bounds and differences"
+        )
     if flat.data.dtype.kind == "i":
         for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
             lowest = int(np.iinfo(dtype).min) // ADDENDS

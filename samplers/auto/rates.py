@@ -157,12 +157,12 @@ def _elimination_seconds() -> float:
 
 def _update_seconds() -> float:
     from dmcmc.samplers import registry
-    from dmcmc.samplers.contract.protocol import Settings
+    from dmcmc.samplers.contract.protocol import Sampling
 
     local, arithmetic = _clique((24,) * 8)
-    solver, settings = registry.get("annealing"), Settings(arithmetic, runs=4, samples=40)
-    updates = solver.solve([local], settings)[0].updates
-    return _least(lambda: solver.solve([local], settings)) / max(1, updates)
+    solver, sampling = registry.get("annealing"), Sampling(arithmetic, runs=4, samples=40)
+    updates = solver.solve([local], sampling)[0].updates
+    return _least(lambda: solver.solve([local], sampling)) / max(1, updates)
 
 
 def _sweep_seconds() -> float:

@@ -1,7 +1,7 @@
 """What a local solver is: it turns agents' local problems into tables over their interfaces.
 
 Two kinds of plug-in exist. A :class:`LocalSolver` does all of it itself. A :class:`Sampler` is smaller: two scalar
-functions that start and move one Markov chain; :mod:`dmcmc.samplers.cpu.launch` makes a local solver of it.
+functions that start and move one Markov chain; :mod:`dmcmc.samplers.chain_solver` makes a local solver of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from dmcmc.samplers.model.schedule import Temperature
 
 
 @dataclass(frozen=True)
-class Settings:
+class Sampling:
     """What a local solver is told.
 
     Attributes
@@ -118,7 +118,7 @@ class LocalSolver(Protocol):
         """Raise :class:`.ResourceError` if an agent cannot be solved within ``memory`` bytes."""
         ...
 
-    def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
+    def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
         """Return one table for each local problem, in order."""
         ...
 

@@ -8,7 +8,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE, Shape
-from dmcmc.samplers.cuda.layout import HEADER, lay_out
+from dmcmc.samplers.cuda.layout import lay_out
+from dmcmc.samplers.cuda.words import (
+    CHOICES,
+    CHOICES_AT,
+    COUNTS_AT,
+    DOMAINS_AT,
+    FACTORS,
+    FACTORS_AT,
+    HEADER,
+    HIDDEN,
+    INTERFACE_BEFORE,
+    KEY_0,
+    KEY_1,
+    ROWS,
+    ROWS_BEFORE,
+    RUNS,
+    STARTS_AT,
+    STATES_BEFORE,
+    TABLE,
+    VARIABLES,
+    VIOLATION,
+    WIDE_AT,
+)
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.draw_kernels import share_unit
 
@@ -29,11 +51,7 @@ class Batch(NamedTuple):
         Of :class:`dmcmc.samplers.cuda.layout.Layout`, one agent after another.
     ints : (any,) int32
     heads : (agents, HEADER) int64
-        0 first word, 1 variables, 2 hidden ones; places in ``ints`` of 3 domains, 4 first words of variables, 5 (simple
-        columns, columns) of variables; 7 rows, 8 rows of agents before; 9 place of the number of interface variables
-        before each that have a choice; 10 interface variables; 11, 12 key; 13 violation; 14 interface variables of
-        agents before; 15 place of wide columns; 16 interface variables that have a choice; 17 place of (record,
-        variable) of each factor; 18 factors; 19 values kept of agents before; 22 runs.
+        See :mod:`dmcmc.samplers.cuda.words`.
     scales : (2 × agents,) float32
         Penalty of a violation and weight of a best value, of each agent.
     """
@@ -66,11 +84,12 @@ def heads_of(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs
     for head, model, key in zip(heads, models, keys, strict=True):
         n, hidden = model.domains.size, model.hidden
         rows = int(np.prod(model.domains[hidden:], dtype=np.int64))
-        head[1:3] = n, hidden
-        head[7:9] = rows, rows_before
-        head[10:15] = n - hidden, *key, model.violation, interface_before
-        head[16] = np.count_nonzero(model.domains[hidden:] > 1)
-        head[19], head[22] = values_before, runs
+        head[VARIABLES], head[HIDDEN] = n, hidden
+        head[ROWS], head[ROWS_BEFORE] = rows, rows_before
+        head[KEY_0], head[KEY_1] = key
+        head[VIOLATION], head[INTERFACE_BEFORE] = model.violation, interface_before
+        head[CHOICES] = np.count_nonzero(model.domains[hidden:] > 1)
+        head[STATES_BEFORE], head[RUNS] = values_before, runs
         rows_before += rows
         values_before += rows * hidden
         interface_before += n - hidden
@@ -95,10 +114,10 @@ def pack(models: Sequence[ChainModel], keys: Sequence[tuple[int, int]], runs: in
         layout = lay_out(model)
         choice = model.domains[model.hidden :] > 1
         factors = np.stack([layout.record[model.factor_column], model.factor_variable], axis=1)
-        head[0] = words
-        head[3], head[4], head[5] = put(model.domains), put(layout.begin), put(layout.counts)
-        head[9], head[15] = put(np.cumsum(choice) - choice), put(layout.wide)
-        head[17], head[18] = put(factors), model.factor_column.size
+        head[TABLE], head[FACTORS] = words, model.factor_column.size
+        head[DOMAINS_AT], head[STARTS_AT] = put(model.domains), put(layout.begin)
+        head[COUNTS_AT], head[CHOICES_AT] = put(layout.counts), put(np.cumsum(choice) - choice)
+        head[WIDE_AT], head[FACTORS_AT] = put(layout.wide), put(factors)
         tables.append(layout.table)
         words += layout.table.size
     entries = 4 if compact else 2
@@ -157,12 +176,12 @@ def choose_launch(
     """
     whole = turn = 0
     for head in batch.heads:
-        begin = batch.ints[head[4] : head[4] + head[2] + 1]
+        begin = batch.ints[head[STARTS_AT] : head[STARTS_AT] + head[HIDDEN] + 1]
         whole = max(whole, int(begin[-1]))
         turn = max(turn, int((begin[1:] - begin[:-1]).max(initial=0)))
-    slack, n = batch.shape.words, int(batch.heads[:, 1].max())
+    slack, n = batch.shape.words, int(batch.heads[:, VARIABLES].max())
     value = 1 if batch.shape.small else 2
-    rows = Counter(batch.heads[:, 7].tolist())
+    rows = Counter(batch.heads[:, ROWS].tolist())
     chains, total = max(max(rows) * runs, group), sum(r * agents for r, agents in rows.items()) * runs
     best: tuple[tuple[float, int, int], Launch] | None = None
     for stage, buffer in ((WHOLE, whole + slack), (TURNS, 2 * (turn + slack)), (SINGLE, turn + slack), (GLOBAL, 0)):

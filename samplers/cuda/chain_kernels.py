@@ -17,7 +17,22 @@ from numpy.typing import NDArray
 
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
-from dmcmc.samplers.cuda.layout import HEADER
+from dmcmc.samplers.cuda.words import (
+    AGENT,
+    FIRST_BLOCK,
+    FIRST_ROW,
+    HEADER,
+    HIDDEN,
+    INTERFACE_BEFORE,
+    KEY_0,
+    KEY_1,
+    PART,
+    PART_ROWS,
+    ROWS,
+    RUNS,
+    STATES_BEFORE,
+    VARIABLES,
+)
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.start_kernels import start_row
 from dmcmc.samplers.model.state_kernels import eased, evaluate, fill_scores, greedy_sweep
@@ -63,17 +78,17 @@ def chains_kernel(sampler: Sampler) -> Any:
         descent, warm, all_z, all_scores, all_scratch, row_states, best_states, best_utility, mates, worths,
     ):  # fmt: skip
         e = where[cuda.blockIdx.x]
-        agent, threads = entries[4 * e], cuda.blockDim.x
+        agent, threads = entries[PART * e + AGENT], cuda.blockDim.x
         h = agent * HEADER
-        runs, hidden, n = heads[h + 22], heads[h + 2], heads[h + 1]
+        runs, hidden, n = heads[h + RUNS], heads[h + HIDDEN], heads[h + VARIABLES]
         used = threads - threads % (runs if exchange else 1)  # exchange: whole rows
-        index = (cuda.blockIdx.x - entries[4 * e + 3]) * used + cuda.threadIdx.x
-        live = cuda.threadIdx.x < used and index < entries[4 * e + 2] * runs
+        index = (cuda.blockIdx.x - entries[PART * e + FIRST_BLOCK]) * used + cuda.threadIdx.x
+        live = cuda.threadIdx.x < used and index < entries[PART * e + PART_ROWS] * runs
         if not exchange and not live:
             return
         if not live:
             index = 0  # repeats a chain; never written
-        row, run = entries[4 * e + 1] + index // runs, index % runs
+        row, run = entries[PART * e + FIRST_ROW] + index // runs, index % runs
         slot = cuda.blockIdx.x * threads + cuda.threadIdx.x
         slots = cuda.gridDim.x * threads
         z, scores, scratch = all_z[:, slot], all_scores[:, :, slot], all_scratch[:, slot]
@@ -87,16 +102,16 @@ def chains_kernel(sampler: Sampler) -> Any:
             fields[11][at[11] : to[11]], fields[12][at[12] : to[12]], fields[13][at[13] : to[13]],
             fields[14][at[14] : to[14]],
         )  # fmt: skip
-        shape = shapes[heads[h + 14] : heads[h + 14] + n - hidden]
+        shape = shapes[heads[h + INTERFACE_BEFORE] : heads[h + INTERFACE_BEFORE] + n - hidden]
         rest = row
         for b in range(n - hidden - 1, -1, -1):
             z[hidden + b] = rest % shape[b]
             rest //= shape[b]
-        rng = (np.uint64(heads[h + 11]), np.uint64(heads[h + 12]), np.uint64(row), np.uint64(run))
+        rng = (np.uint64(heads[h + KEY_0]), np.uint64(heads[h + KEY_1]), np.uint64(row), np.uint64(run))
         if warm:
             source = start_row(shape, row, run, (rng[0], rng[1]), first)
             for v in range(hidden):
-                z[v] = row_states[heads[h + 19] + v * heads[h + 7] + source]
+                z[v] = row_states[heads[h + STATES_BEFORE] + v * heads[h + ROWS] + source]
             fill_scores(model, z, scores)
             utility = np.int64(evaluate(model, z))
         else:

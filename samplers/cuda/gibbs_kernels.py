@@ -25,15 +25,38 @@ from numba import cuda, types
 
 from dmcmc.inference.runtime.compile import cuda_jit
 from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
-from dmcmc.samplers.cuda.layout import HEADER
 from dmcmc.samplers.cuda.layout_kernels import WIDE
-from dmcmc.samplers.model.draw_kernels import eased_score, share_of
+from dmcmc.samplers.cuda.words import (
+    AGENT,
+    CHOICES,
+    CHOICES_AT,
+    COUNTS_AT,
+    DOMAINS_AT,
+    FACTORS,
+    FACTORS_AT,
+    FIRST_BLOCK,
+    FIRST_ROW,
+    HEADER,
+    HIDDEN,
+    KEY_0,
+    KEY_1,
+    PART,
+    PART_ROWS,
+    ROWS,
+    RUNS,
+    STARTS_AT,
+    STATES_BEFORE,
+    TABLE,
+    VARIABLES,
+    VIOLATION,
+    WIDE_AT,
+)
+from dmcmc.samplers.model.draw_kernels import eased_score, rate_of, share_of
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.start_kernels import START_BLOCK
 
 # Where columns are read from: device memory; shared memory, a variable's, two variables' in turns, all of the agent's.
 GLOBAL, SINGLE, TURNS, WHOLE = range(4)
-_LOG2_E = 1.4426950408889634
 WORD = np.uint64
 
 
@@ -147,21 +170,25 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
         parts = cuda.local.array(held, types.int32)
         tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
         e = where[cuda.blockIdx.x]
-        agent = np.int64(entries[4 * e])
+        agent = np.int64(entries[PART * e + AGENT])
         h = agent * HEADER
-        base, n, hidden = np.uint64(heads[h]), np.uint32(heads[h + 1]), np.uint32(heads[h + 2])
-        domains, starts, counts = np.uint32(heads[h + 3]), np.uint32(heads[h + 4]), np.uint32(heads[h + 5])
-        general = np.uint32(heads[h + 15])
-        shift, penalty, runs = np.int32(heads[h + 13]), scales[2 * agent], np.uint32(heads[h + 22])
+        base, n, hidden = np.uint64(heads[h + TABLE]), np.uint32(heads[h + VARIABLES]), np.uint32(heads[h + HIDDEN])
+        domains, starts, counts = (
+            np.uint32(heads[h + DOMAINS_AT]),
+            np.uint32(heads[h + STARTS_AT]),
+            np.uint32(heads[h + COUNTS_AT]),
+        )
+        general = np.uint32(heads[h + WIDE_AT])
+        shift, penalty, runs = np.int32(heads[h + VIOLATION]), scales[2 * agent], np.uint32(heads[h + RUNS])
         unit = scales[2 * agent + 1]
         group = runs if exchange else np.uint32(1)
         used = np.uint32(threads - threads % group)  # exchange: whole rows
-        index = (np.uint32(cuda.blockIdx.x) - np.uint32(entries[4 * e + 3])) * used + tid
-        live = tid < used and index < np.uint32(entries[4 * e + 2]) * runs
+        index = (np.uint32(cuda.blockIdx.x) - np.uint32(entries[PART * e + FIRST_BLOCK])) * used + tid
+        live = tid < used and index < np.uint32(entries[PART * e + PART_ROWS]) * runs
         if not live:
             index = np.uint32(0)  # repeats a chain; never written
-        row, run = np.uint32(entries[4 * e + 1]) + index // runs, index % runs
-        k0, k1 = np.uint64(heads[h + 11]), np.uint64(heads[h + 12])
+        row, run = np.uint32(entries[PART * e + FIRST_ROW]) + index // runs, index % runs
+        k0, k1 = np.uint64(heads[h + KEY_0]), np.uint64(heads[h + KEY_1])
         zs = np.uint32(buffer) * np.uint32(8 if small else 4) + tid  # z of variable v is at zs + v·threads
         slot = np.uint64(cuda.blockIdx.x) * np.uint64(threads) + np.uint64(tid)
         slots = np.uint64(cuda.gridDim.x) * np.uint64(threads)
@@ -171,7 +198,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
         chosen, other = np.uint32(0), np.uint32(0)
         if warm and run > 0:
             w0, w1, w2, w3 = philox(k0, k1, row, run, first, START_BLOCK)
-            chosen = np.uint32((w0 * WORD(np.uint32(heads[h + 16]))) >> WORD(32)) + np.uint32(1)
+            chosen = np.uint32((w0 * WORD(np.uint32(heads[h + CHOICES]))) >> WORD(32)) + np.uint32(1)
             other = np.uint32(w1)
         v = n
         while v > hidden:
@@ -180,7 +207,8 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
             value = np.uint32(rest % size)
             rest = np.uint32(rest // size)
             shared_z[zs + v * threads] = value
-            if chosen > 0 and size > 1 and np.uint32(ints[np.uint32(heads[h + 9]) + v - hidden]) + 1 == chosen:
+            choice_at = np.uint32(heads[h + CHOICES_AT]) + v - hidden
+            if chosen > 0 and size > 1 and np.uint32(ints[choice_at]) + 1 == chosen:
                 moved = np.uint32((WORD(other) * WORD(size - np.uint32(1))) >> WORD(32))
                 if moved >= value:
                     moved += np.uint32(1)
@@ -188,7 +216,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
             stride *= size
         if warm:
             for v in range(hidden):
-                at = np.uint64(heads[h + 19]) + np.uint64(v) * np.uint64(heads[h + 7]) + np.uint64(source)
+                at = np.uint64(heads[h + STATES_BEFORE]) + np.uint64(v) * np.uint64(heads[h + ROWS]) + np.uint64(source)
                 shared_z[zs + np.uint32(v) * threads] = row_states[at]
         else:
             for v in range(hidden):
@@ -198,8 +226,8 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                 size = np.int64(ints[domains + np.uint32(v)])
                 shared_z[zs + np.uint32(v) * threads] = min(np.int64(uniform(word) * size), size - 1)
         utility = np.int64(0)
-        for f in range(heads[h + 18]):
-            pair = np.uint32(heads[h + 17]) + np.uint32(2) * np.uint32(f)
+        for f in range(heads[h + FACTORS]):
+            pair = np.uint32(heads[h + FACTORS_AT]) + np.uint32(2) * np.uint32(f)
             v = np.uint32(ints[pair + np.uint32(1)])
             begin = base + np.uint64(np.uint32(ints[starts + v]))
             record = table[begin + np.uint64(np.uint32(ints[pair]))]
@@ -227,8 +255,8 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                 heat = temperatures[np.uint32(agent) * trials + trial]
                 if exchange:
                     heat = np.float32(heat * ladders[ladder_at + rung])
-                if heat > 0:
-                    rate = np.float32(_LOG2_E / np.float64(heat))
+                if not heat <= 0:
+                    rate = rate_of(heat)
             if trial == trials:  # the descent starts from the best state
                 for v in range(hidden):
                     shared_z[zs + np.uint32(v) * threads] = best_states[np.uint64(v) * slots + slot]
@@ -361,7 +389,7 @@ def gibbs_kernel(shape: Shape, registers: int) -> Any:
                                         at, packed, found = np.uint32(g), sums[g], True
                         else:
                             parts[old_word] -= kept
-                            while left >= parts[at]:
+                            while left >= parts[at] and at + np.uint32(1) < used:
                                 left -= parts[at]
                                 at += np.uint32(1)
                             packed = scores[at]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from dmcmc.samplers.cuda.batch import alike, choose_launch, fit_bytes, heads_of,
 from dmcmc.samplers.cuda.best_kernels import keep_best
 from dmcmc.samplers.cuda.chain_kernels import chains_kernel, join_models
 from dmcmc.samplers.cuda.gibbs_kernels import gibbs_kernel
+from dmcmc.samplers.cuda.words import HIDDEN, ROWS, RUNS, STATES_BEFORE, VIOLATION
 from dmcmc.samplers.methods import gibbs
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round
@@ -61,6 +62,31 @@ def sample_rows(
     return states
 
 
+class _Turn(NamedTuple):
+    """What one launch of chains is told; arrays are on the device.
+
+    Attributes
+    ----------
+    blocks : int
+    heads : (agents · HEADER,) int64
+    schedule : (entries, where, temperatures, ladders)
+        The rows of the launch, and the temperatures of the round.
+    trials, first : int
+        Of the round, and the number of its first one.
+    this : Round
+    state : (row_states, best_states, best_utility, mates, worths)
+        What chains start from, what they find, and where they exchange temperatures.
+    """
+
+    blocks: int
+    heads: Any
+    schedule: tuple[Any, ...]
+    trials: int
+    first: int
+    this: Round
+    state: tuple[Any, ...]
+
+
 class _Launcher:
     """One batch of agents on the device.
 
@@ -71,26 +97,24 @@ class _Launcher:
     slot : int
         Bytes of device memory that a chain takes.
     start : callable
-        ``start(blocks, heads, entries, where, temperatures, ladders, trials, first, round, kept, states, utility,
-        mates, worths)`` launches the
-        chains' kernel.
+        Launches the chains' kernel.
     """
 
     def __init__(
-        self, heads: NDArray[np.int64], small: bool, threads: int, group: int, slot: int, start: Callable[..., None]
+        self, heads: NDArray[np.int64], small: bool, threads: int, group: int, slot: int, start: Callable[[_Turn], None]
     ) -> None:
         self.heads, self.threads, self.group, self.start = heads, threads, group, start
         self.value = np.dtype(np.uint8 if small else np.uint16)
-        self.hidden = int(heads[:, 2].max(initial=1))
+        self.hidden = int(heads[:, HIDDEN].max(initial=1))
         self.slot = slot + self.hidden * self.value.itemsize + 20
         self.device = shared_device()
 
     def run(self, rounds: Sequence[Sequence[Round]], limit: int | None) -> list[States]:
         """Run all rounds; return each agent's states."""
         device, heads = self.device, self.heads
-        total = int((heads[:, 7] * heads[:, 2]).sum())
+        total = int((heads[:, ROWS] * heads[:, HIDDEN]).sum())
         on_device = device.upload("chains heads", heads.reshape(-1))
-        rows = int(heads[:, 7].sum())
+        rows = int(heads[:, ROWS].sum())
         before, after = (
             (device.buffer(f"chains kept {i}", total, self.value), device.buffer(f"rows {i}", rows, np.dtype(np.int64)))
             for i in range(2)
@@ -104,7 +128,7 @@ class _Launcher:
                 continue
             before, after = after, before
             temperatures = np.concatenate([np.asarray(r.temperatures, dtype=np.float32) for r in of_agents])
-            ladders = np.concatenate([r.rungs(int(heads[0, 22])) for r in of_agents])
+            ladders = np.concatenate([r.rungs(int(heads[0, RUNS])) for r in of_agents])
             schedule = device.upload("chains heat", temperatures), device.upload("chains ladders", ladders)
             for entries, where in _chunks(heads, self.threads - self.threads % self.group, slots // self.threads):
                 blocks = where.size
@@ -114,7 +138,7 @@ class _Launcher:
                 mates = device.buffer("chains mates", blocks * self.threads, np.dtype(np.int32))
                 worths = device.buffer("chains worths", blocks * self.threads, np.dtype(np.float64))
                 state = before[0], states, utility, mates, worths
-                self.start(blocks, on_device, *parts, *schedule, trials, first, of_agents[0], *state)
+                self.start(_Turn(blocks, on_device, (*parts, *schedule), trials, first, of_agents[0], state))
                 keep_best[blocks, self.threads](
                     *parts, on_device, self.group, number == 0, of_agents[0].repair, states, utility, *before, *after
                 )
@@ -122,13 +146,16 @@ class _Launcher:
         host = device.pinned("chains states", total, self.value)
         if total:
             after[0][:total].copy_to_host(host)
-        return [host[h[19] : h[19] + h[2] * h[7]].reshape(h[2], h[7]).T.copy() for h in heads]
+        return [
+            host[h[STATES_BEFORE] : h[STATES_BEFORE] + h[HIDDEN] * h[ROWS]].reshape(h[HIDDEN], h[ROWS]).T.copy()
+            for h in heads
+        ]
 
     def _all_feasible(self, utility: Any, rows: int) -> bool:
         """Return whether no row's best state violates anything."""
         host = self.device.pinned("chains rows", rows, np.dtype(np.int64))
         utility[:rows].copy_to_host(host)
-        violation = np.repeat(self.heads[:, 13], self.heads[:, 7])
+        violation = np.repeat(self.heads[:, VIOLATION], self.heads[:, ROWS])
         return bool(((violation == 0) | (host > -(1 << np.maximum(violation, 1) - 1))).all())
 
 
@@ -145,16 +172,13 @@ def _gibbs(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], 
     penalties = device.upload("chains penalties", np.array([m.penalty for m in models]))
     kernel = gibbs_kernel(launch.shape._replace(exchange=sampler.exchange), _REGISTERS)
 
-    def start(
-        blocks: int, heads: Any, entries: Any, where: Any, temperatures: Any, ladders: Any, trials: int, first: int,
-        this: Round, *state: Any,
-    ) -> None:  # fmt: skip
+    def start(turn: _Turn) -> None:
         arguments = (
-            table, ints, heads, scales, penalties, entries, where, temperatures, ladders, trials, first, this.descent,
-            this.warm, launch.buffer, *state,
+            table, ints, turn.heads, scales, penalties, *turn.schedule, turn.trials, turn.first, turn.this.descent,
+            turn.this.warm, launch.buffer, *turn.state,
         )  # fmt: skip
         device.allow_shared(kernel, arguments, launch.shared)
-        kernel[blocks, launch.threads, 0, launch.shared](*arguments)
+        kernel[turn.blocks, launch.threads, 0, launch.shared](*arguments)
 
     return _Launcher(batch.heads, batch.shape.small, launch.threads, group, 0, start)
 
@@ -177,21 +201,18 @@ def _chains(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key],
     scratch = max(lanes, hidden)
     data = joined.fields[2].dtype
 
-    def start(
-        blocks: int, heads: Any, entries: Any, where: Any, temperatures: Any, ladders: Any, trials: int, first: int,
-        this: Round, *state: Any,
-    ) -> None:  # fmt: skip
-        slots = blocks * threads
+    def start(turn: _Turn) -> None:
+        slots = turn.blocks * threads
         cells = hidden * lanes * slots
-        kernel[blocks, threads](
-            offsets, numbers, fields, heads, on_device, entries, where, temperatures, ladders, trials, first,
-            this.descent, this.warm,
+        kernel[turn.blocks, threads](
+            offsets, numbers, fields, turn.heads, on_device, *turn.schedule, turn.trials, turn.first,
+            turn.this.descent, turn.this.warm,
             device.buffer("chains z", n * slots, np.dtype(np.int32))[: n * slots].reshape(n, slots),
             device.buffer("chains scores", cells, data)[:cells].reshape(hidden, lanes, slots),
             device.buffer("chains scratch", scratch * slots, np.dtype(np.int32))[: scratch * slots].reshape(
                 scratch, slots
             ),
-            *state,
+            *turn.state,
         )  # fmt: skip
 
     slot = 4 * n + hidden * lanes * data.itemsize + 4 * scratch
@@ -211,7 +232,7 @@ def _chunks(
         parts.clear()
         where.clear()
 
-    for agent, (rows, runs) in enumerate(heads[:, [7, 22]].tolist()):
+    for agent, (rows, runs) in enumerate(heads[:, [ROWS, RUNS]].tolist()):
         row = 0
         while row < rows:
             fit = (most_blocks - len(where)) * threads // runs

@@ -8,8 +8,6 @@ from numpy.typing import NDArray
 from dmcmc.samplers.cuda.layout_kernels import fill, measure, pair_up
 from dmcmc.samplers.model.chain_model import ChainModel
 
-HEADER = 24  # words of an agent's header, see gpu_batch
-
 
 class Layout(NamedTuple):
     """One agent's part of a batch.

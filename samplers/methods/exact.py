@@ -19,7 +19,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import flatten
 from dmcmc.inference.runtime.stop import NO_STOP
-from dmcmc.samplers.contract.protocol import SampledTable, Settings
+from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
 _LOOKED_UP = 1 << 22  # rows times variables of an agent whose hidden values are all looked up before its tables go
@@ -38,7 +38,7 @@ class ExactSolver:
         what = f"local.method: exact for an agent of {len(local.hidden) + len(local.interface)} variables"
         check_memory(local.plan, arithmetic, memory, what, "use local.method: auto or gibbs, or raise budget.memory")
 
-    def solve(self, problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
+    def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
         """Eliminate agents, as many at once as the backend likes; those whose tables are too large to keep alone.
 
         Raises
@@ -46,7 +46,7 @@ class ExactSolver:
         OutOfTime
             As the backend says.
         """
-        size = settings.arithmetic.dtype.itemsize
+        size = sampling.arithmetic.dtype.itemsize
         tables: dict[int, SampledTable] = {}
         batch: list[int] = []
         room = 0
@@ -54,15 +54,15 @@ class ExactSolver:
             entries = sum(f.table.size for f in local.factors)
             large = local.plan.entries * size > _KEPT
             if batch and (large or (room + entries) * size > _KEPT):
-                tables |= zip(batch, _solve([problems[j] for j in batch], settings), strict=True)
+                tables |= zip(batch, _solve([problems[j] for j in batch], sampling), strict=True)
                 batch, room = [], 0
             if large:
-                tables[i] = _solve_large(local, settings)
-                settings.progress(1)
+                tables[i] = _solve_large(local, sampling)
+                sampling.progress(1)
             else:
                 batch.append(i)
                 room += entries
-        tables |= zip(batch, _solve([problems[j] for j in batch], settings), strict=True)
+        tables |= zip(batch, _solve([problems[j] for j in batch], sampling), strict=True)
         return [tables[i] for i in range(len(problems))]
 
 
@@ -80,34 +80,34 @@ def at_once(problems: Sequence[LocalProblem], backend: Backend | None) -> list[l
     return [[place] for place in places]
 
 
-def _solve(problems: Sequence[LocalProblem], settings: Settings) -> list[SampledTable]:
+def _solve(problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
     """Eliminate agents; what several took together counts for each by its cells."""
-    start, arithmetic = time.perf_counter(), settings.arithmetic
+    start, arithmetic = time.perf_counter(), sampling.arithmetic
     factors = [factor for local in problems for factor in local.factors]
     flat = arithmetic.encode_flat(flatten([f.scope for f in factors], [f.table for f in factors]))
     found = []
-    for batch in settings.backend.eliminate_all(flat, [local.plan for local in problems], arithmetic):
+    for batch in sampling.backend.eliminate_all(flat, [local.plan for local in problems], arithmetic):
         lefts = [done.remaining() for done in batch]
         seconds = time.perf_counter() - start
         cells = sum(done.plan.cells for done in batch)
         for done, left in zip(batch, lefts, strict=True):
             mine = seconds * done.plan.cells / cells if cells else seconds / len(batch)
             found.append(_table(left, partial(_witness, done), mine, done.plan.cells))
-        settings.progress(len(batch))
+        sampling.progress(len(batch))
         start = time.perf_counter()
     return found
 
 
-def _solve_large(local: LocalProblem, settings: Settings) -> SampledTable:
+def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
     """Eliminate an agent whose tables are not kept."""
-    start, arithmetic = time.perf_counter(), settings.arithmetic
-    done = settings.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
+    start, arithmetic = time.perf_counter(), sampling.arithmetic
+    done = sampling.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
     left = tuple(Table(scope, values.copy()) for scope, values in done.remaining())
     witness: Witness
     if local.rows * local.domains.size <= _LOOKED_UP:
         witness = partial(_witness_found, local, _all_witnesses(local, done))
     else:
-        witness = partial(_witness_anew, local, arithmetic, replace(settings.backend, stop=NO_STOP))
+        witness = partial(_witness_anew, local, arithmetic, replace(sampling.backend, stop=NO_STOP))
     return _table(left, witness, time.perf_counter() - start, done.plan.cells)
 
 

@@ -4,14 +4,10 @@ One trial is one sweep. ``temperature: 1`` is the paper's sampler; cooled, it is
 temperature 0 takes the best value.
 """
 
-import numpy as np
-
 from dmcmc.samplers.contract.protocol import Sampler
-from dmcmc.samplers.model.draw_kernels import draw, share_unit
+from dmcmc.samplers.model.draw_kernels import draw, rate_of, share_unit
 from dmcmc.samplers.model.rng_kernels import philox
 from dmcmc.samplers.model.state_kernels import change, evaluate, fill_scores, gain_of, greedy_sweep, random_state
-
-_LOG2_E = 1.4426950408889634
 
 
 def init(model, z, scores, rng):
@@ -25,7 +21,7 @@ def step(model, z, scores, utility, scratch, rng, trial, temperature):
     """One sweep over the hidden variables; return the utility."""
     if temperature <= 0:
         return greedy_sweep(model, z, scores, utility)
-    per_unit = np.float32(_LOG2_E / temperature)
+    per_unit = rate_of(temperature)
     unit = share_unit(model.lanes)
     words = philox(rng[0], rng[1], rng[2], rng[3], trial, 0)
     for v in range(model.hidden):

@@ -15,7 +15,22 @@ _FLOOR = np.float32(-24.0)
 _ROUND = np.float32(12582912.0)  # 1.5·2^23: adding it rounds to the nearest whole number, left in the low bits
 _WHOLE = np.float32(8388608.0)  # 2^23: likewise, for numbers from 0 to 2^23
 _WHOLE_BITS = np.int32(0x4B000000)
+_LOG2_E = 1.4426950408889634
+_SLOWEST, _FASTEST = np.float32(2.0**-100), np.float32(2.0**100)
 _LOWEST, _LARGEST = np.int32(-(2**31)), np.int32(2**31 - 1)
+
+
+@njit(inline="always")
+def rate_of(temperature):
+    """Return log2(e) / temperature as float32 for a temperature above 0, within what weights can be made of.
+
+    A temperature that is denormal, infinite or no number gives a rate like that of a very cold or hot one: with an
+    infinite rate, 0 · ∞ would make weights that are no numbers, and the draw would end beyond the domain.
+    """
+    rate = np.float32(_LOG2_E / np.float64(temperature))
+    if not rate <= _FASTEST:
+        return _FASTEST
+    return max(rate, _SLOWEST)
 
 
 @njit(inline="always")
@@ -39,7 +54,7 @@ def draw(model, scores, v, per_unit, unit, old, word, scratch):
     ----------
     scores : (hidden, lanes) uint16 or int32
     per_unit : float32
-        log2(e) / temperature.
+        log2(e) / temperature, from :func:`rate_of`.
     unit : float32
         The weight of the best value: 2^22, less where more than 512 of them would not fit 31 bits.
     old : int
@@ -75,7 +90,7 @@ def draw(model, scores, v, per_unit, unit, old, word, scratch):
         return old
     shares[old] = 0
     new = 0
-    while left >= shares[new]:
+    while left >= shares[new] and new < size - 1:  # whatever the weights, the draw ends inside the domain
         left -= shares[new]
         new += 1
     return new

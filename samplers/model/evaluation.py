@@ -7,7 +7,8 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.model.evaluation_kernels import evaluate_all
+from dmcmc.samplers.model.chain_model import ChainModel
+from dmcmc.samplers.model.evaluation_kernels import evaluate_all, evaluate_chains
 
 
 def evaluate_rows(
@@ -35,3 +36,26 @@ def evaluate_rows(
     zero = 0 if arithmetic.exact else 0.0
     evaluate_all(flat, domains, states, never, zero, arithmetic.dtype.type(arithmetic.lowest), values)
     return values.reshape(shape)
+
+
+def chain_utilities(
+    model: ChainModel, shape: tuple[int, ...], rows: NDArray[np.int64], states: Array
+) -> NDArray[np.int64]:
+    """Return what a chain thinks of the states of some rows: it orders them by (violations, utility).
+
+    Parameters
+    ----------
+    shape
+        Domain sizes of the interface variables.
+    rows : (k,) int64
+        Numbers of rows in C order.
+    states : (rows, |H_i|) integers
+        Hidden values of every row.
+
+    Returns
+    -------
+    ndarray of int64, (k,)
+    """
+    found = np.zeros(rows.size, dtype=np.int64)
+    evaluate_chains(model, np.array(shape, dtype=np.int64), rows, states, found)
+    return found

@@ -1,9 +1,10 @@
 # mypy: ignore-errors
-"""The pass that evaluates hidden assignments on an agent's original factors."""
+"""The passes that evaluate hidden assignments: on an agent's original factors, and as chains do."""
 
 import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.samplers.model.state_kernels import evaluate
 
 
 @njit(nogil=True)
@@ -30,3 +31,16 @@ def evaluate_all(flat, domains, states, never, zero, lowest, values):
             total += entry
         else:
             values[row] = total
+
+
+@njit(nogil=True)
+def evaluate_chains(model, shape, rows, states, values):
+    z = np.zeros(model.domains.size, dtype=np.int32)
+    for i in range(rows.size):
+        rest = rows[i]
+        for b in range(shape.size - 1, -1, -1):
+            z[model.hidden + b] = rest % shape[b]
+            rest //= shape[b]
+        for v in range(model.hidden):
+            z[v] = states[rows[i], v]
+        values[i] = evaluate(model, z)

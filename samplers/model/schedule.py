@@ -9,6 +9,8 @@ from dmcmc.samplers.model.chain_model import ChainModel
 
 # Of the typical spread of a conditional; tuned on meeting and uniform problems.
 AUTOMATIC = (0.4, 0.15)
+# In chain units, of which the smallest difference is about one and the largest 2^30.
+COLDEST, HOTTEST = 2.0**-60, 2.0**60
 LOOSE = 0.4  # of the penalty of a violation: chains that are this hot still pass through forbidden states
 
 
@@ -35,11 +37,16 @@ class Temperature:
     def resolve(self, model: ChainModel, automatic: tuple[float, float] = AUTOMATIC) -> tuple[float, float]:
         """Return first and last temperature in chain units; ``automatic`` is in spreads.
 
-        Where something is forbidden the automatic start is hot enough to break it.
+        Where something is forbidden the automatic start is hot enough to break it. Both are what single precision
+        carries, and so is their ratio: beyond :data:`COLDEST` and :data:`HOTTEST` a chain does nothing else.
         """
         if self.start is None or self.end is None:
-            return max(automatic[0] * model.spread, LOOSE * model.penalty), automatic[1] * model.spread
-        return self.start * model.scale, self.end * model.scale
+            start, end = max(automatic[0] * model.spread, LOOSE * model.penalty), automatic[1] * model.spread
+        else:
+            start, end = self.start * model.scale, self.end * model.scale
+        if self.start == 0 or self.end == 0:  # asked for: the best value, ties stay
+            return start, end
+        return min(max(start, COLDEST), HOTTEST), min(max(end, COLDEST), HOTTEST)
 
     def of_trials(
         self, model: ChainModel, trials: int, automatic: tuple[float, float] = AUTOMATIC, skip: float = 0.0
@@ -51,4 +58,6 @@ class Temperature:
         start, end = self.resolve(model, automatic)
         at = np.linspace(skip, 1.0, trials) if trials > 1 else np.ones(trials)
         values = start + (end - start) * at if self.shape == "linear" else start * (end / start) ** at
+        if min(start, end) > 0:  # what a difference of far numbers has lost
+            values = np.maximum(values, COLDEST)
         return values.astype(np.float32)

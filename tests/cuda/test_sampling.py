@@ -7,6 +7,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
+from dmcmc.samplers.cuda import words
 from dmcmc.samplers.cuda.batch import choose_launch, pack
 from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE
 from dmcmc.samplers.cuda.launch import _chunks, sample_rows
@@ -92,8 +93,8 @@ def test_rows_beyond_the_memory_are_sampled_in_several_launches():
 
 
 def test_launches_cover_every_row_once():
-    heads = np.zeros((3, 24), dtype=np.int64)
-    heads[:, 7], heads[:, 22] = [5, 1, 40], 3
+    heads = np.zeros((3, words.HEADER), dtype=np.int64)
+    heads[:, words.ROWS], heads[:, words.RUNS] = [5, 1, 40], 3
     for most in (1, 2, 7, 100):
         seen = []
         for parts, where in _chunks(heads, 8, most):
@@ -110,3 +111,18 @@ def test_columns_are_staged_as_the_shared_memory_allows():
     assert stages == sorted(stages, reverse=True)
     assert stages[0] == WHOLE and stages[-1] == GLOBAL and set(stages) <= {WHOLE, TURNS, SINGLE, GLOBAL}
     assert choose_launch(batch, 100, 1, 8, 132, 768) is None
+
+
+@pytest.mark.parametrize("exchange", [False, True])
+@pytest.mark.parametrize("hard", [0.0, 0.3])
+def test_draws_end_inside_the_domain_whatever_the_temperature(exchange, hard):
+    """A denormal temperature made weights that are no numbers, and values beyond the domain: on both processors."""
+    sampler, local = gibbs.SAMPLER._replace(exchange=exchange), random_local(3, 0, hard)
+    model, key = build_model(local), chain_key(5, 0)
+    heats = [1e-30, 3e38] if exchange else [1e-44, 1e-38, 1e-30, 3e38, np.inf, np.nan]
+    rounds = [Round(np.array(heats, dtype=np.float32), descent=1)]
+    with np.errstate(all="ignore"):
+        (states,) = sample_rows(sampler, [model], [key], [rounds], RUNS)
+        assert states is not None
+        assert (states < model.domains[: model.hidden]).all()
+        np.testing.assert_array_equal(on_cpu(sampler, local, model, key, rounds), states)

@@ -17,7 +17,7 @@ from dmcmc.formats import native
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.run.agent.above import beyond
-from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -145,7 +145,7 @@ def test_a_large_interface_is_sampled_for_a_list_of_rows_and_bounded_for_all(sec
 
 def test_listed_rows_are_distinct_rows_of_the_interface():
     problem = random_problem(4, variables=7, agents=2, domain=4, factors=12, hard=0.2)
-    settings = Settings(choose_arithmetic(problem.factors), runs=1, samples=5)
+    settings = Sampling(choose_arithmetic(problem.factors), runs=1, samples=5)
     for local in divide(problem).locals:
         for count in (1, 3, 10, 1000):
             rows = choose_rows(local, count, settings)
@@ -161,7 +161,7 @@ def test_rows_are_filled_up_to_the_number_asked_for():
     table[2, 3] = 1000  # where every chain ends
     domains = np.array([5, 5, 2])
     local = LocalProblem(0, (0, 1), (2,), (Factor.of((0, 1, 2), table),), domains)
-    rows = choose_rows(local, 6, Settings(choose_arithmetic(local.factors)))
+    rows = choose_rows(local, 6, Sampling(choose_arithmetic(local.factors)))
     assert len(rows) == 6 and [2, 3] in rows.tolist()
 
 

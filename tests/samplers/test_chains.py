@@ -11,8 +11,8 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.samplers import registry
+from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import bind, swap_rungs
-from dmcmc.samplers.cpu.launch import ChainSolver
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rng_kernels import philox, uniform

@@ -26,8 +26,8 @@ from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.samplers import registry
-from dmcmc.samplers.contract.protocol import Settings
-from dmcmc.samplers.cpu.launch import ChainSolver
+from dmcmc.samplers.chain_solver import ChainSolver
+from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import one_round
@@ -90,7 +90,7 @@ def cpu_states(hard, threads=1):
     """The best hidden values of every row of every agent, by the compiled loop."""
     problem = example(hard)
     locals_ = divide(problem).locals
-    settings = Settings(choose_arithmetic(problem.factors), SEED, RUNS, SAMPLES, backend=Backend(threads=threads))
+    settings = Sampling(choose_arithmetic(problem.factors), SEED, RUNS, SAMPLES, backend=Backend(threads=threads))
     found = zip(locals_, registry.get(NAME).solve(locals_, settings), strict=True)
     return [
         [list(table.witness(dict(zip(p.interface, b, strict=True))).values()) for b in np.ndindex(*p.interface_shape)]
@@ -221,7 +221,7 @@ def test_a_sampler_that_does_not_compile_is_named_with_its_line(monkeypatch, tmp
     problem = divide(example(0.0)).locals[:1]
     solver = ChainSolver(importlib.import_module("allocating").SAMPLER)
     with pytest.raises(ConfigError, match=rf"'{NAME}' does not compile \(.*allocating\.py:\d+\): .*zeros"):
-        solver.solve(problem, Settings(choose_arithmetic(example(0.0).factors)))
+        solver.solve(problem, Sampling(choose_arithmetic(example(0.0).factors)))
 
 
 @pytest.mark.parametrize(("language", "path"), [("python", "dmcmc_threshold.py"), ("toml", "pyproject.toml")])

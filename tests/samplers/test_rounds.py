@@ -14,8 +14,8 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers import registry
-from dmcmc.samplers.contract.protocol import Settings
-from dmcmc.samplers.cpu.launch import ChainSolver
+from dmcmc.samplers.chain_solver import ChainSolver
+from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods import annealing, gibbs
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.rng import chain_key
@@ -107,7 +107,7 @@ def test_rounds_keep_what_a_plain_loop_keeps(rounds, hard):
     solver = ChainSolver(gibbs.SAMPLER._replace(rounds=lambda model, samples, temperature: plan))
     problem = random_problem(2, 14, 2, 4, 30, 3, 9, hard)
     for local in divide(problem).locals:
-        (table,) = solver.solve([local], Settings(choose_arithmetic(problem.factors), seed=5, runs=3))
+        (table,) = solver.solve([local], Sampling(choose_arithmetic(problem.factors), seed=5, runs=3))
         for row, (_, state) in enumerate(twin(local, plan, 5, 3)):
             b = np.unravel_index(row, local.interface_shape) if local.interface else ()
             witness = table.witness(dict(zip(local.interface, b, strict=True)))
@@ -143,7 +143,7 @@ def test_only_rows_that_violate_something_are_repaired_and_only_where_something_
 
 def test_annealing_ends_where_no_single_variable_can_do_better():
     locals_, arithmetic = meetings("uniform", variables_per_agent=8, domain_size=9, seed=1)
-    tables = registry.get("annealing").solve(locals_, Settings(arithmetic, runs=2, samples=30))
+    tables = registry.get("annealing").solve(locals_, Sampling(arithmetic, runs=2, samples=30))
     for local, table in zip(locals_, tables, strict=True):
         for b in np.ndindex(*local.interface_shape):
             values = dict(zip(local.interface, b, strict=True))

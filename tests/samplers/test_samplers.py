@@ -14,10 +14,13 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.samplers import registry
-from dmcmc.samplers.contract.protocol import Sampler, Settings
-from dmcmc.samplers.cpu import launch
-from dmcmc.samplers.methods import metropolis
+from dmcmc.samplers.chain_solver import ChainSolver, DeviceChains
+from dmcmc.samplers.contract.protocol import Sampler, Sampling
+from dmcmc.samplers.cpu.chain_kernels import compile_chains
+from dmcmc.samplers.cpu.launch import Chains
+from dmcmc.samplers.methods import gibbs, metropolis
 from dmcmc.samplers.model.chain_model import build_model
+from dmcmc.samplers.model.rounds import Round, one_round
 from dmcmc.samplers.model.schedule import Temperature
 from dmcmc.samplers.model.state_kernels import random_state
 
@@ -30,7 +33,7 @@ def solved(problem, method, **options):
     """The local problems, their tables, and the arithmetic of the tables."""
     arithmetic = choose_arithmetic(problem.factors)
     locals_ = divide(problem).locals
-    return locals_, registry.get(method).solve(locals_, Settings(arithmetic=arithmetic, **options)), arithmetic
+    return locals_, registry.get(method).solve(locals_, Sampling(arithmetic=arithmetic, **options)), arithmetic
 
 
 def rows(local, table, arithmetic):
@@ -102,7 +105,7 @@ def test_a_seed_decides_the_table_whatever_the_threads_and_batches(method):
     expected = bytes_of(locals_, tables)
     for threads in (2, 5):
         assert bytes_of(locals_, solved(WIDE, method, backend=Backend(threads=threads), **options)[1]) == expected
-    alone = [registry.get(method).solve([p], Settings(arithmetic, **options))[0] for p in reversed(locals_)]
+    alone = [registry.get(method).solve([p], Sampling(arithmetic, **options))[0] for p in reversed(locals_)]
     assert bytes_of(locals_, alone[::-1]) == expected
     assert bytes_of(locals_, solved(WIDE, method, **options | {"seed": 10})[1]) != expected
 
@@ -214,7 +217,7 @@ def _stay(model, z, scores, utility, scratch, rng, trial, temperature):
 
 
 LAZY = Sampler(name="lazy", summary="stays where it starts", init=_start, step=_stay)
-EXACT_AGAIN = replace(launch.ChainSolver(metropolis.SAMPLER), sampler=LAZY)
+EXACT_AGAIN = replace(ChainSolver(metropolis.SAMPLER), sampler=LAZY)
 NEITHER = 7
 
 
@@ -244,3 +247,53 @@ def test_the_samples_drawn_for_a_row_are_counted(method):
         assert table.drawn == 60
         assert table.updates == 60 * local.rows * len(local.hidden)
     assert all(table.drawn == 0 for table in solved(problem, "exact")[1])
+
+
+@pytest.mark.parametrize("hard", [0.1, 0.45])
+def test_later_passes_keep_of_each_row_what_breaks_least_and_is_then_worth_most(hard):
+    """Two infeasible states of a row are both worth −∞, but VALUE should end in the better assignment."""
+    problem = random_problem(11, 7, 1, 3, 16, 2, 9, hard)
+    whole = divide(problem).locals[0]
+    local = replace(whole, interface=whole.hidden[:2], hidden=whole.hidden[2:])
+    sampling = Sampling(arithmetic=choose_arithmetic(problem.factors))
+    chains = Chains(local, sampling, gibbs.SAMPLER, compile_chains(gibbs.SAMPLER))
+    rng, shape = np.random.default_rng(0), local.interface_shape
+    passes = [rng.integers(0, local.domains[list(local.hidden)], (local.rows, len(local.hidden))) for _ in range(40)]
+
+    def worth(row, state):
+        values = dict(zip(local.interface, np.unravel_index(row, shape), strict=True))
+        values |= dict(zip(local.hidden, state.tolist(), strict=True))
+        entries = [naive.utilities(f.table)[tuple(values[v] for v in f.scope)] for f in local.factors]
+        broken = sum(entry == -naive.INFINITY for entry in entries)
+        return -broken, sum(entry for entry in entries if entry > -naive.INFINITY)
+
+    found = DeviceChains(chains, passes[0].astype(np.uint8))
+    for states in passes[1:]:
+        found.keep(states.astype(np.uint8))
+    best = [max(worth(row, states[row]) for states in passes) for row in range(local.rows)]
+    assert [worth(row, found.states[row]) for row in range(local.rows)] == best
+
+
+@pytest.mark.parametrize("hard", [0.0, 0.2])
+@pytest.mark.parametrize("temperature", [1e-44, 1e-38, 1e-30, 3e38, float("inf"), float("nan")])
+def test_a_draw_ends_inside_the_domain_whatever_the_temperature(temperature, hard):
+    """A denormal temperature made weights that are no numbers, and a value 124 of 6."""
+    problem = random_problem(5, 8, 1, 4, 16, 2, 9, hard)
+    this = Round(np.full(30, temperature, dtype=np.float32))
+    solver = ChainSolver(gibbs.SAMPLER._replace(rounds=lambda model, samples, temperature: [this]))
+    (local,) = divide(problem).locals
+    arithmetic = choose_arithmetic(problem.factors)
+    (table,) = solver.solve([local], Sampling(arithmetic=arithmetic, runs=4))
+    check_witnesses(local, table, rows(local, table, arithmetic), 0.0)
+
+
+@pytest.mark.parametrize(("start", "end"), [(1e-300, 1e-320), (1e300, 1e-300), (1e-30, 1e30)])
+@pytest.mark.parametrize("shape", ["geometric", "linear"])
+@pytest.mark.parametrize("method", CHAINS)
+def test_temperatures_are_what_single_precision_carries(method, shape, start, end):
+    model = build_model(divide(random_problem(5, 8, 1, 4, 16, 2, 9, 0.1)).locals[0])
+    sampler = registry.get(method).sampler
+    for scale in (1.0, 2.0**-1000, 2.0**800):
+        for this in (sampler.rounds or one_round)(model._replace(scale=scale), 9, Temperature(start, end, shape)):
+            heats = np.outer(this.temperatures, this.rungs(5)) if sampler.exchange else this.temperatures
+            assert np.isfinite(heats).all() and (heats > 1e-30).all() and (1 / heats > 1e-30).all()

@@ -4,6 +4,7 @@ Tables here are object arrays of Python ints or floats with ``-inf`` for a hard 
 wraps for integers, whatever their size.
 """
 
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -64,20 +65,20 @@ def marginal(tables, eliminate, keep, domains):
     return maximum(join(tables, [*keep, *eliminate], domains), range(len(keep), len(keep) + len(eliminate)))
 
 
-def utility(problem, values):
-    """U(σ) in the sense of a maximisation, −∞ if a hard constraint is broken."""
+def utility(problem, values, exact=False):
+    """U(σ) in the sense of a maximisation, −∞ if a hard constraint is broken; without rounding if ``exact``."""
     total = 0
     for factor in problem.factors:
         entry = factor.table[tuple(values[v] for v in factor.scope)]
         if forbidden(entry):
             return -INFINITY
-        total += entry.item()
+        total += Fraction(entry.item()) if exact else entry.item()
     return total
 
 
-def optimum(problem):
-    """The best utility over all assignments, −∞ if none is feasible."""
-    return max(utility(problem, values) for values in product(*map(range, problem.domains.tolist())))
+def optimum(problem, exact=False):
+    """The best utility over all assignments, −∞ if none is feasible; without rounding if ``exact``."""
+    return max(utility(problem, values, exact) for values in product(*map(range, problem.domains.tolist())))
 
 
 def row_values(local):

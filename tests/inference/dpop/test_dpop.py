@@ -13,7 +13,7 @@ from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers import registry
-from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.contract.protocol import Sampling
 
 
 def paper_example():
@@ -35,7 +35,7 @@ class Solved:
         self.problem, self.division = problem, divide(problem)
         self.arithmetic = choose_arithmetic(problem.factors)
         self.tree = build_pseudotree(problem, self.division)
-        settings = Settings(arithmetic=self.arithmetic)
+        settings = Sampling(arithmetic=self.arithmetic)
         self.local = registry.get("exact").solve(self.division.locals, settings)
         self.steps, self.messages = {}, {}
         for agent in self.tree.bottom_up:

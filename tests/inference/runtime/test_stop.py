@@ -23,7 +23,7 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.stop import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers import registry
-from dmcmc.samplers.contract.protocol import Settings
+from dmcmc.samplers.contract.protocol import Sampling
 
 FAR = 1e9  # seconds
 OVER = Stop(until=0.0)
@@ -125,7 +125,7 @@ def test_chains_that_are_stopped_have_a_state_for_every_row_that_attains_its_val
     for local in divide(problem).locals:
         arithmetic = choose_arithmetic(problem.factors)
         backend = Backend(threads=2, stop=after(looks))
-        (chains,) = registry.get(method).start([local], Settings(arithmetic, runs=2, samples=10, backend=backend))
+        (chains,) = registry.get(method).start([local], Sampling(arithmetic, runs=2, samples=10, backend=backend))
         chains.improve(np.arange(local.rows), 0.01, 2)
         table = chains.table()
         (values,) = (t.values for t in table.lower)
@@ -140,11 +140,11 @@ def test_rows_only_get_better_when_a_pass_is_stopped(monkeypatch):
     monkeypatch.setattr("dmcmc.samplers.cpu.launch._LOOK", 100)
     local, arithmetic = clique(), choose_arithmetic(clique().factors)
     backend = Backend(stop=Stop(time.perf_counter() + FAR))
-    (chains,) = registry.get("annealing").start([local], Settings(arithmetic, runs=2, samples=16, backend=backend))
+    (chains,) = registry.get("annealing").start([local], Sampling(arithmetic, runs=2, samples=16, backend=backend))
     before = chains.table().lower[0].values
     drawn = chains.updates
     chains.seconds = [drawn * 1e-7]  # the first pass may have compiled
-    chains.settings = Settings(arithmetic, runs=2, samples=16, backend=Backend(stop=after(9)))
+    chains.sampling = Sampling(arithmetic, runs=2, samples=16, backend=Backend(stop=after(9)))
     chains.improve(np.arange(local.rows), 0.2, 1)
     assert (chains.table().lower[0].values >= before).all() and chains.updates > drawn
 
@@ -192,7 +192,7 @@ def test_a_bound_without_hidden_variables_is_exhausted_and_tight(provider, float
     rows = sum(f.table.reshape([4 if v in f.scope else 1 for v in range(3)]) for f in factors)
     np.testing.assert_allclose(table.values, rows, rtol=1e-5)
     assert (table.values >= rows).all()
-    (chains,) = registry.get("gibbs").start([local], Settings(arithmetic))
+    (chains,) = registry.get("gibbs").start([local], Sampling(arithmetic))
     assert chains.exhausted
 
 

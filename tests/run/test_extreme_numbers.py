@@ -1,0 +1,124 @@
+"""Numbers at the ends of what a machine holds: an answer that is sound, or one line that says what is wrong."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import naive
+from support.runs import answer
+
+from dmcmc import Factor, Problem
+from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.sums.counting import count_solutions
+from dmcmc.inference.sums.partition_function import log_partition
+
+METHODS = ("auto", "exact", "gibbs", "annealing", "tempering", "metropolis-hastings", "metropolis-hastings-single")
+BOUNDS = ("auto", "dual", "triangles", "mini-bucket", "none")
+SCALES = (5e-324, 1e-310, 1e-300, 1e-30, 1.0, 1e30, 1e46, 1e300, 1.7e308)
+WHOLE = (1, 2**31, 2**53, 2**58, 2**62, 2**63 - 1)
+SCOPES = ((0, 1), (1, 2), (0, 2), (3, 4), (4, 5), (0, 3))  # two agents of three variables; two of them share a factor
+
+
+def extreme(seed, sizes, hard, constants=()):
+    """Six variables of two agents; each table has its own magnitude: floats for float sizes, else integers."""
+    rng = np.random.default_rng(seed)
+    factors = []
+    for scope, size in zip(SCOPES, sizes, strict=True):
+        if isinstance(size, float):
+            table = np.where(rng.random((3, 3)) < hard, -np.inf, rng.uniform(-1, 1, (3, 3)) * size)
+        else:
+            table = rng.integers(-size, size, (3, 3), endpoint=True)
+            table[rng.random((3, 3)) < hard] = np.iinfo(np.int64).min
+        factors.append(Factor.of(scope, table))
+    factors += [Factor.of((), constant) for constant in constants]
+    return Problem(tuple("uvwxyz"), np.full(6, 3), ("a", "b"), np.arange(6) // 3, tuple(factors))
+
+
+def check(problem, result):
+    """The bound holds, the objective is what its assignment is worth, and nothing better than an optimum exists."""
+    best = naive.optimum(problem, exact=True)
+    tables = [naive.utilities(f.table).ravel().tolist() for f in problem.factors]
+    total = sum(max((abs(Fraction(x)) for x in t if x > -naive.INFINITY), default=0) for t in tables)
+    whole = all(f.table.dtype.kind == "i" for f in problem.factors)
+    rounding = 0 if whole else 8 * len(tables) * total / 2**53 + Fraction(5e-324)
+    if result.status == "infeasible":
+        assert best == -naive.INFINITY
+        return
+    assert result.bound is None or best == -naive.INFINITY or Fraction(result.bound) >= best
+    if result.objective is None:
+        assert result.violation
+        return
+    attained = naive.utility(problem, problem.values_of(result.assignment), exact=True)
+    assert abs(Fraction(result.objective) - attained) <= rounding
+    assert result.status != "optimal" or best - attained <= 2 * rounding
+    if whole and result.status == "optimal":
+        assert result.objective == result.bound == best
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.one_of(
+        st.sampled_from(SCALES).map(lambda size: [size] * 6),
+        st.lists(st.sampled_from(SCALES), min_size=6, max_size=6),
+        st.sampled_from(WHOLE).map(lambda size: [size] * 6),
+        st.lists(st.sampled_from((*SCALES, *WHOLE)), min_size=6, max_size=6),
+    ),
+    hard=st.sampled_from([0.0, 0.2]),
+    constants=st.lists(st.sampled_from([2**62, -(2**62), 2**63 - 1, 1e300, 1.7e308, 5e-324, 0.1]), max_size=3),
+    method=st.sampled_from(METHODS),
+    bound=st.sampled_from(BOUNDS),
+    combine=st.sampled_from(["auto", "exact", "mini-bucket"]),
+    temperature=st.sampled_from(["auto", 1.0, 1e-30, 1e30, {"start": 1e30, "end": 1e-30, "schedule": "geometric"}]),
+)
+def test_extreme_numbers_are_answered_soundly_or_refused_in_a_line(
+    seed, sizes, hard, constants, method, bound, combine, temperature
+):
+    problem = extreme(seed, sizes, hard, constants)
+    local = {"method": method, "bound": bound, "runs": 2, "samples": 5, "temperature": temperature}
+    try:
+        result = answer(problem, local=local, combine={"method": combine})
+    except ProblemError as error:
+        assert "scale them down" in str(error) and "\n" not in str(error)
+        assert max([*map(float, sizes), *map(float, constants)]) > 1e300
+        return
+    check(problem, result)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    sizes=st.lists(st.sampled_from((*SCALES, *WHOLE)), min_size=6, max_size=6),
+    hard=st.sampled_from([0.0, 0.3]),
+    mini_buckets=st.booleans(),
+)
+def test_sums_over_extreme_numbers_are_numbers_or_a_line(seed, sizes, hard, mini_buckets):
+    problem = extreme(seed, sizes, hard)
+    best = naive.optimum(problem, exact=True)
+    counted = count_solutions(problem, 1 << 30).count
+    assert (counted == 0) == (best == -naive.INFINITY)
+    try:
+        ln = log_partition(problem, 1 << 30, mini_buckets=mini_buckets, z=2 if mini_buckets else None).ln
+    except ProblemError as error:
+        assert "scale them down" in str(error)
+        return
+    if counted:  # the best assignment's part of the sum, and at most as much of all others
+        slack = 1e-9 * max(1.0, *(abs(float(x)) for x in map(float, sizes)))
+        assert float(best) - slack <= ln
+        assert mini_buckets or ln <= float(best) + np.log(counted) + slack
+
+
+@pytest.mark.parametrize("method", METHODS[2:])
+@pytest.mark.parametrize(
+    ("size", "temperature"), [(2**58, 1e-30), (1e46, 1.0), (1e-300, 1e30), (1e300, 1e-30), (1e300, 1.0)]
+)
+@pytest.mark.parametrize("hard", [0.0, 0.2])
+def test_temperatures_that_a_chain_cannot_carry_are_clamped(method, size, temperature, hard):
+    """They became denormal, 0 or infinite in chain units: weights were no numbers, and values 124 of 6."""
+    problem = extreme(0, [size] * 6, hard)
+    found = answer(problem, local={"method": method, "runs": 3, "samples": 20, "temperature": temperature})
+    check(problem, found)
+    if temperature < 1 and method in ("gibbs", "tempering"):  # as cold as can be: greedy, from three starts
+        assert found.objective == naive.optimum(problem)
