@@ -217,11 +217,15 @@ def _solve(
     from dmcmc.run import solve as run
     from dmcmc.run.progress import Silent, Watched
 
-    if settings.output is not None:
-        check_writable(settings.output)
-    watched = Watched(progress, trace) if world.rank == 0 else Silent()
-    found = run.solve(problem, settings, world, watched)
-    if found is not None and settings.output is not None:
-        found.write(settings.output)
-    result: Result = world.bcast(found)
-    return result
+    output = settings.output
+    if output is not None:
+        world.decided(lambda: check_writable(output))
+    found = run.solve(problem, settings, world, Watched(progress, trace) if world.rank == 0 else Silent())
+
+    def delivered() -> Result:
+        assert found is not None  # rank 0 has it
+        if output is not None:
+            found.write(output)
+        return found
+
+    return world.decided(delivered)

@@ -37,7 +37,6 @@ HEAD = "# mypy: ignore-errors"
 CYCLES: set[tuple[str, ...]] = set()
 FULL: set[str] = set()
 LONG = {
-    "dmcmc/cli/arguments.py:_parsers",
     "dmcmc/run/single_agent.py:solve_whole",
     "inference/bounds/dual/cuda/words.py:graph_words",
     "inference/bounds/settle.py:settle",

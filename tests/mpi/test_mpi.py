@@ -22,10 +22,8 @@ RANKS = (1, 2, 3, 4, 8)
 
 SOLVE_ALL = """
 import json, sys
-from dmcmc.formats import native
-from dmcmc.config.configuration import parse
+import dmcmc
 from dmcmc.mpi.world import connect
-from dmcmc.run.solve import solve
 
 world = connect()
 found = {}
@@ -34,10 +32,8 @@ for name in sys.argv[2:]:
         bound = "none" if "agents" in name or "infeasible" in name else "auto"
         local = {"method": method, "runs": 2, "samples": 5, "cells": 200, "bound": bound}
         combine = {"method": "mini-bucket", "z": 2} if "mini_buckets" in name else {}
-        config = parse({"problem": {"file": name}, "local": local, "combine": combine, "seed": 11})
-        result = solve(native.load(name), config, world)
-        if result is not None:
-            found[f"{name} {method}"] = json.loads(result.to_json())
+        result = dmcmc.solve_on(world, dmcmc.load(name), local=local, combine=combine, seed=11)
+        found[f"{name} {method}"] = json.loads(result.to_json())
 if world.rank == 0:
     with open(sys.argv[1], "w") as file:
         json.dump({"size": world.size, "results": found}, file)

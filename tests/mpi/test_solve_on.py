@@ -1,0 +1,34 @@
+"""The front door for MPI programs."""
+
+import json
+
+from support.ranks import needs_mpirun, start
+
+PROGRAM = """
+import json, sys
+from mpi4py import MPI
+import dmcmc
+
+problem = dmcmc.generate("random", agents=3, variables_per_agent=3, domain_size=2, seed=1)
+told = []
+result = dmcmc.solve_on(MPI.COMM_WORLD, problem, seed=7, method="gibbs", output=sys.argv[1], trace=told.append)
+alone = dmcmc.solve(problem, seed=7, method="gibbs")
+try:
+    dmcmc.solve_on(MPI.COMM_WORLD, problem, output="/proc/run.json")
+except dmcmc.DmcmcError as error:
+    said = str(error)
+same = (result.objective, result.bound, result.assignment) == (alone.objective, alone.bound, alone.assignment)
+report = [MPI.COMM_WORLD.rank, result.objective, result.assignment, same, len(told), said]
+print(json.dumps(MPI.COMM_WORLD.gather(report)) if MPI.COMM_WORLD.rank == 0 else MPI.COMM_WORLD.gather(report) or "")
+"""
+
+
+@needs_mpirun
+def test_every_rank_has_the_result_and_every_rank_hears_of_an_error(tmp_path):
+    output = tmp_path / "run.json"
+    ended = start(2, "-c", PROGRAM, str(output))
+    assert ended.returncode == 0, ended.stderr
+    first, second = json.loads(ended.stdout.strip())
+    assert (first[0], second[0]) == (0, 1) and first[1:4] == second[1:4] and first[3]
+    assert first[4] == len(json.loads(output.read_text())["trace"]) > 0 and second[4] == 0
+    assert first[5] == second[5] and first[5].startswith("/proc/run.json: cannot be written")
