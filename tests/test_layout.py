@@ -37,7 +37,7 @@ HEAD = "# mypy: ignore-errors"
 CYCLES: set[tuple[str, ...]] = set()
 FULL: set[str] = set()
 LONG = {
-    "dmcmc/run/single_agent.py:solve_whole",
+    "dmcmc/run/single_agent.py:solve_single_agent",
     "inference/bounds/dual/cuda/words.py:graph_words",
     "inference/bounds/settle.py:settle",
     "inference/orders/best_order.py:best_order",

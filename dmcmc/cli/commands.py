@@ -107,9 +107,14 @@ def _solve(job: _Job, world: "World") -> Result | None:
 def _abort(world: "World", error: BaseException) -> int:
     """Report an error and end all ranks.
 
-    A rank other than 0 waits a moment: mostly rank 0 fails in the same way, says so once, and ends the others.
+    A rank other than 0 waits a moment: mostly rank 0 fails in the same way, says so once, and ends the others. A rank
+    that only knows that another one has failed waits longer: that one says more, and ends the others.
     """
-    if world.rank != 0:
+    from dmcmc.mpi.world import FailedElsewhere
+
+    if isinstance(error, FailedElsewhere):
+        time.sleep(2 * _GRACE)
+    elif world.rank != 0:
         time.sleep(_GRACE)
     report(error, world.rank or None)
     time.sleep(_FORWARDING)  # an abort at once can outrun the line on its way through the launcher

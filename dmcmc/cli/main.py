@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.failure import exit_code, report
-from dmcmc.mpi.launcher import announced_rank
+from dmcmc.mpi.launcher import announced_rank, launched
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -15,6 +15,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Every error is one line on stderr; ``DMCMC_DEBUG=1`` adds the traceback.
     """
     quiet = announced_rank(os.environ) != 0
+    if launched(os.environ):  # some give each rank a terminal of its own: what it would show there is in their output
+        os.environ["TERM"] = "dumb"
     try:
         if quiet and _answered_alone(sys.argv[1:] if argv is None else argv):
             return 0

@@ -18,7 +18,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
 from dmcmc.run.setup import sharing_memory
-from dmcmc.run.sums import measure
+from dmcmc.run.sums import sums
 
 TASKS = ("mpe", "pr", "count")
 _ALL_CELLS = 2**62
@@ -105,7 +105,7 @@ def work(job: Job, world: World) -> Output | None:
     config, problem = job.config, job.problem
     alone = sharing_memory(config, World(), MOST_BYTES)
     if job.task != "mpe":
-        return measure(problem, alone, job.task) if world.rank == 0 else None
+        return sums(problem, alone, job.task) if world.rank == 0 else None
     split = config.combine.method == "mini-bucket" and problem.n_agents == 1
     if split and config.local.method != "auto":
         raise ConfigError(f"--z: one agent sends no messages that {config.local.method} could split; leave it out")
@@ -113,11 +113,11 @@ def work(job: Job, world: World) -> Output | None:
         return None
     result: Result | None
     if split:
-        from dmcmc.run.single_agent import solve_whole
+        from dmcmc.run.single_agent import solve_single_agent
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as asked for", file=sys.stderr, flush=True)
-        result = solve_whole(problem, alone)
+        result = solve_single_agent(problem, alone)
     else:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.solve import solve

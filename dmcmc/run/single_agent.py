@@ -18,7 +18,7 @@ from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.combination import arithmetic_for, relaxation_of
 
 
-def solve_whole(problem: Problem, config: Settings) -> Result:
+def solve_single_agent(problem: Problem, config: Settings) -> Result:
     """Eliminate all variables as ``combine`` and ``budget.memory`` say; the assignment comes from VALUE.
 
     Parameters

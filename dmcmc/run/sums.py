@@ -18,7 +18,7 @@ from dmcmc.results.sums import Sums
 _LN_10 = math.log(10)
 
 
-def measure(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Sums:
+def sums(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Sums:
     """Return the partition function (costs c as exp(−c), utilities u as exp(u)) or the number of solutions.
 
     Parameters

@@ -5,6 +5,7 @@ agents do, what they do it with. A marker beside the compiled kernels says that 
 each node compiles, and the others wait: all of them at once would do the same work, and race for the same files.
 """
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -28,6 +29,7 @@ from dmcmc.samplers.cpu.chain_kernels import compile_chains
 
 Solve = Callable[[Problem, Settings], object]
 
+_LOG = logging.getLogger(__name__)
 _TITLE = "compiling kernels (the first time only)"
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
@@ -95,8 +97,9 @@ def _once(what: str, work: Callable[[], None], world: World, progress: Progress)
             work()
             if marker is not None:
                 marker.touch()
-        except Exception:  # the run itself will tell what is wrong
-            pass
+        except Exception as error:  # the run itself will tell what is wrong with it
+            why = f"{type(error).__name__}: {error}"
+            _LOG.warning(f"dmcmc: not all kernels are compiled before the clock starts: {why}")
     world.wait()
 
 

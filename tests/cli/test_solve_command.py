@@ -18,7 +18,7 @@ from dmcmc.formats import registry as formats
 from dmcmc.inference.model.sparse import tabulate
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
-from dmcmc.run.sums import measure
+from dmcmc.run.sums import sums
 
 MEMORY = 1 << 28
 NETWORK = "BAYES 3 2 3 2 3 1 0 2 0 1 3 0 1 2 2 .25 .75 6 .5 .5 0 .125 .375 .5 12" + " .9 .1 .2 .8 1 0 .3 .7 .4 .6 .5 .5"
@@ -259,7 +259,7 @@ def test_results_are_tables_for_people_and_files_for_programs(capfd):
 def test_counts_of_many_digits_are_written_whole():
     n = 16000
     problem = Problem(tuple(f"x{i}" for i in range(n)), np.full(n, 2), ("a",), np.zeros(n, dtype=int), ())
-    text = measure(problem, Settings(), "count").to_json()
+    text = sums(problem, Settings(), "count").to_json()
     assert len(text) > n * math.log10(2)
 
 
@@ -298,7 +298,7 @@ def test_partition_functions_of_real_networks_have_six_digits():
     for row in rows({"uai", "bif.gz"}):
         known = row["pr_log10_list"] or row["pr_log10_ours"]
         if known and row["file"] != "DBN_12.uai":  # some seconds
-            found = measure(formats.load(path_of(row)), Settings(), "pr")
+            found = sums(formats.load(path_of(row)), Settings(), "pr")
             assert found.log10 == pytest.approx(float(known), rel=1.5e-6, abs=1e-6)
 
 

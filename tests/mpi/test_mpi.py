@@ -1,6 +1,7 @@
 """Agents on ranks: the same result bit for bit on any number of them, and an end for all when one fails."""
 
 import json
+import os
 from functools import lru_cache
 from pathlib import Path
 
@@ -228,3 +229,32 @@ def test_the_loads_differ_by_at_most_one_agent(costs, ranks):
     owner = place_agents(costs, ranks)
     load = [sum(c for c, r in zip(costs, owner, strict=True) if r == rank) for rank in range(ranks)]
     assert max(load) - min(load) <= max(costs, default=0.0) * (1 + 1e-9) + 1e-9
+
+
+OTHER_WIDTHS = """
+import os, sys
+from dmcmc.config.settings import Budget, Local, Settings
+from dmcmc.formats import native
+from dmcmc.mpi.world import connect
+from dmcmc.run.setup import prepare
+
+world = connect()
+world.local_size = 1  # as on a node of its own
+os.sched_setaffinity(0, list(os.sched_getaffinity(0))[: 2 - world.rank])
+for method in ("gibbs", "exact", "auto"):
+    setup = prepare(native.load(sys.argv[1]), Settings(local=Local(method=method), budget=Budget(time=5.0)), world)
+    threads = world.allgather(setup.backend.threads)
+    agreed = world.allgather((setup.owner, setup.choices, setup.limits, setup.rates, setup.config))
+    if world.rank == 0:
+        print(method, threads, agreed[0] == agreed[1])
+"""
+
+
+@needs_mpirun
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_ranks_of_different_width_agree_on_places_choices_and_limits(tmp_path):
+    native.save(chain(9, 4), tmp_path / "problem.npz")
+    (tmp_path / "widths.py").write_text(OTHER_WIDTHS)
+    done = start(2, str(tmp_path / "widths.py"), str(tmp_path / "problem.npz"))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{method} [2, 1] True" for method in ("gibbs", "exact", "auto")]

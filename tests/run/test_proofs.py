@@ -12,7 +12,7 @@ from support.runs import answer
 from dmcmc import Factor, Problem
 from dmcmc.config.keywords import settings_from
 from dmcmc.results.result import gap_of
-from dmcmc.run.single_agent import solve_whole
+from dmcmc.run.single_agent import solve_single_agent
 
 LOOSE = {"method": "mini-bucket", "z": 2, "moment_matching": False}
 EXACT = {"method": "exact"}
@@ -35,7 +35,7 @@ def random_tables(seed, floats=False, most=100):
 def solved(problem, combine):
     """By one agent if there is one, else over messages."""
     if problem.n_agents == 1:
-        return solve_whole(problem, settings_from(None, {"combine": combine}))
+        return solve_single_agent(problem, settings_from(None, {"combine": combine}))
     return answer(problem, local={"method": "exact"}, combine=combine)
 
 

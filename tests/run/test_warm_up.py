@@ -55,8 +55,10 @@ def test_a_marker_holds_for_the_sources_that_were_compiled(folder, monkeypatch):
     assert counted()[0] == 1
 
 
-def test_what_failed_is_tried_again_and_is_no_error(folder):
+def test_what_failed_is_told_in_a_line_and_tried_again_and_is_no_error(folder, caplog):
     assert counted(fail=True)[0] == 1
+    (line,) = caplog.messages
+    assert line.startswith("dmcmc: not all kernels are compiled") and line.endswith("ValueError: broken")
     assert list(folder.iterdir()) == []
     assert counted()[0] == 1
 

@@ -1,0 +1,51 @@
+"""A launcher may give each rank a terminal of its own (Open MPI does): what a rank prints is plain there."""
+
+import json
+import os
+import pty
+import subprocess
+import sys
+
+import pytest
+
+ESCAPE = b"\x1b"
+RANK_0 = {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}
+
+
+def printed(*command, **environment):
+    """What a command prints on a terminal."""
+    master, slave = pty.openpty()
+    env = os.environ | {"TERM": "xterm"} | environment
+    done = subprocess.Popen(
+        [sys.executable, *command], stdout=slave, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env
+    )
+    os.close(slave)
+    text = b""
+    while True:
+        try:
+            part = os.read(master, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        text += part
+    os.close(master)
+    _, stderr = done.communicate(timeout=60)
+    assert done.returncode == 0, stderr
+    return text
+
+
+@pytest.mark.parametrize("environment", [{}, RANK_0])
+def test_json_on_a_terminal_is_json(environment):
+    assert json.loads(printed("-m", "dmcmc", "samplers", "--json", **environment))
+
+
+def test_a_rank_shows_no_colours_and_a_terminal_of_a_person_does():
+    assert ESCAPE not in printed("-m", "dmcmc", "samplers", **RANK_0)
+    assert ESCAPE in printed("-m", "dmcmc", "samplers")
+
+
+def test_a_rank_has_a_terminal_that_can_do_nothing():
+    """Libraries that greet a terminal when they are loaded, as readline does, then have nothing to say."""
+    code = "import os; from dmcmc.cli.main import main; main(['samplers', '--json']); print(os.environ['TERM'])"
+    assert printed("-c", code, **RANK_0).split()[-1] == b"dumb"
