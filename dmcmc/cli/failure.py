@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dmcmc.inference.runtime.errors import DmcmcError
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parents[1]
 _ROOTS = (_PACKAGE, *(p.resolve() for p in map(_PACKAGE.joinpath, ("inference", "samplers", "mpi"))))
 
 

@@ -15,7 +15,6 @@ from typing import Any
 from dmcmc.files.text import PACKERS, Source, clipped, open_source
 from dmcmc.files.write import replace_file
 from dmcmc.formats import sniffing
-from dmcmc.formats.common.evidence import observe
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import FileError, ProblemError, Unavailable
 
@@ -255,6 +254,8 @@ def _read(chosen: Format, source: Source, companions: dict[str, Path] | None = N
     try:
         problem: Problem = _function(chosen.reader)(source, **given)
         if chosen.companion == "evidence":
+            from dmcmc.formats.common.evidence import observe  # compiles: not before it is needed
+
             problem = observe(problem, source.path, options.get("evidence"), chosen.suffixes[0])
     except ProblemError as error:
         raise FileError(f"{source.name}: {clipped(str(error))}") from None

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import dmcmc
+from dmcmc.cli.failure import describe
 from dmcmc.cli.main import main
 from dmcmc.formats import registry as formats
 from dmcmc.generators import registry as generators
@@ -188,3 +189,17 @@ def test_the_old_name_of_split_is_answered_with_the_new_one(folder, fails):
     assert fails("run", "run.yaml") == "run.yaml:1: problem.partition: is called problem.split"
     assert fails("solve", "p.wcsp", "--partition", "grow") == "solve: '--partition' is called '--split'"
     assert fails("convert", "p.wcsp", "p.cfn", "--partition=grow") == "convert: '--partition' is called '--split'"
+
+
+@pytest.mark.parametrize(
+    ("work", "place"),
+    [
+        (lambda: dmcmc.generate("random", agents=2).evaluate([0.5] * 20), "dmcmc/inference/model/problem.py:"),
+        (lambda: formats.named(3).nothing, "dmcmc/formats/registry.py:"),
+    ],
+)
+def test_an_internal_error_names_the_place_in_our_code(work, place):
+    with pytest.raises(Exception) as caught:
+        work()
+    error = RuntimeError("boo").with_traceback(caught.value.__traceback__)
+    assert f"internal error: RuntimeError: boo ({place}" in describe(error)
