@@ -38,16 +38,8 @@ CYCLES: set[tuple[str, ...]] = set()
 FULL: set[str] = set()
 LONG = {
     "dmcmc/run/single_agent.py:solve_single_agent",
-    "inference/bounds/dual/cuda/words.py:graph_words",
-    "inference/bounds/settle.py:settle",
-    "inference/orders/best_order.py:best_order",
 }
-WIDE = {
-    "inference/dpop/messages.py:util_step",
-    "inference/dpop/messages.py:outside_steps",
-    "inference/execution/relaxation.py:eliminate_within",
-    "inference/minibuckets/content.py:eliminate_by_content",
-}
+WIDE: set[str] = set()
 
 
 def compilations(file: File) -> list[str]:

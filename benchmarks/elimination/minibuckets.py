@@ -24,8 +24,9 @@ import numpy as np
 import dmcmc
 from benchmarks.harness import Report, instances, options, timed
 from dmcmc import Factor, Problem
+from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
@@ -93,9 +94,10 @@ def bound(
     """Return bound and decoded assignment's cost in the problem's sense, and milliseconds with planning."""
     problem, tables, arithmetic = given
     vector: dict[int, int] = {}
+    query = Query(tables, problem.domains, order, (), arithmetic)
 
     def work() -> int | float:
-        done = eliminate_within(tables, problem.domains, order, (), arithmetic, relaxation, memory, backend)
+        done = eliminate_within(query, relaxation, Resources(memory, backend))
         vector.clear()
         done.elimination.maximise(vector)
         return done.elimination.total()

@@ -1,13 +1,13 @@
 """One cycle over the agents' tree: UTIL up, VALUE down, the assignment evaluated, and what it proves."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from dmcmc.inference.dpop.compression import Compression, Rows
-from dmcmc.inference.dpop.messages import UtilMessage, UtilStep, outside_steps, util_step
+from dmcmc.inference.dpop.messages import Node, UtilMessage, UtilStep, outside_steps, util_step
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.relaxation import EXACT, Relaxation
+from dmcmc.inference.execution.relaxation import EXACT, Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.stop import Stop
@@ -145,19 +145,9 @@ def _util_work(
     def limited(
         agent: int, side: Compression, table: UtilMessage, children: list[UtilMessage], how: Relaxation, memory: int
     ) -> UtilStep:
-        return util_step(
-            [*table, *crossing_of(setup, agent, side)],
-            children,
-            side.scope(setup.division.locals[agent].interface),
-            side.scope(setup.tree.separators[agent]),
-            side.sizes,
-            setup.arithmetic,
-            backend=backend,
-            memory=memory,
-            name=setup.problem.agents[agent],
-            relaxation=how,
-            room=lambda: rooms()[agent],
-        )
+        name = setup.problem.agents[agent]
+        resources = Resources(memory, backend, lambda: rooms()[agent], name)
+        return util_step(node_of(setup, agent, side, table, children), how, resources)
 
     def work(agent: int, messages: list[Utils]) -> Steps:
         table, received = tables[agent], tuple(messages)
@@ -202,6 +192,19 @@ def _attempts(setup: Setup) -> list[tuple[Relaxation, int]]:
     return split if relaxation.method == "mini-bucket" else [(EXACT, quick), *split]
 
 
+def node_of(setup: Setup, agent: int, side: Compression, own: UtilMessage, children: Sequence[UtilMessage]) -> Node:
+    """Return an agent with what has come from below, on one side."""
+    return Node(
+        own,
+        crossing_of(setup, agent, side),
+        children,
+        side.scope(setup.division.locals[agent].interface),
+        side.scope(setup.tree.separators[agent]),
+        side.sizes,
+        setup.arithmetic,
+    )
+
+
 def crossing_of(setup: Setup, agent: int, side: Compression) -> list[Table]:
     """Return the crossing factors placed at an agent, encoded."""
     placed = [setup.arithmetic.encode(setup.division.crossing[i]) for i in setup.tree.placed[agent]]
@@ -216,19 +219,8 @@ def run_outside(
     def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
         upper = tables[agent].upper
         assert upper is not None, "only after a cycle in which all had bounds"
-        return outside_steps(
-            upper,
-            crossing_of(setup, agent, side),
-            [message.upper or () for message in cycle.steps[agent].received],
-            outside,
-            side.scope(setup.division.locals[agent].interface),
-            side.scope(setup.tree.separators[agent]),
-            [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]],
-            side.sizes,
-            setup.arithmetic,
-            _OUTSIDE,
-            _allowance(setup),
-            setup.backend,
-        )
+        node = node_of(setup, agent, side, upper, [message.upper or () for message in cycle.steps[agent].received])
+        separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
+        return outside_steps(node, outside, separators, _OUTSIDE, Resources(_allowance(setup), setup.backend))
 
     return outside_phase(setup.tree, post, work)

@@ -5,8 +5,9 @@ import time
 import numpy as np
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.relaxation import eliminate_within
+from dmcmc.inference.execution.relaxation import Resources, eliminate_within
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
@@ -40,17 +41,9 @@ def solve_single_agent(problem: Problem, config: Settings) -> Result:
     tables = [arithmetic.encode(f) for f in dense.factors if f.scope]
     scopes = [t.scope for t in tables]
     order = best_order(scopes, dense.domains, range(dense.n_variables), budget=SEARCH_LONG).variables
-    found = eliminate_within(
-        tables,
-        dense.domains,
-        order,
-        (),
-        arithmetic,
-        relaxation_of(config.combine),
-        config.budget.bytes,
-        backend,
-        what="the whole problem",
-    )
+    query = Query(tables, dense.domains, order, (), arithmetic)
+    resources = Resources(config.budget.bytes, backend, user="the whole problem")
+    found = eliminate_within(query, relaxation_of(config.combine), resources)
     done, values = found.elimination, np.zeros(dense.n_variables, dtype=np.int64)
     done.choose(values)
     own = values[: problem.n_variables]

@@ -13,8 +13,9 @@ from dmcmc.inference.bounds.dual.parts import Part, encode_parts
 from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
 from dmcmc.inference.runtime.errors import OutOfTime
@@ -104,7 +105,9 @@ class MiniBucketState:
         numbers = Arithmetic(np.dtype(np.int64), _LOWEST, total)
         local, relaxation = self.local, Relaxation("mini-bucket", self.z)
         order, keep = local.order.variables, local.interface
-        done = eliminate_within(tables, local.domains, order, keep, numbers, relaxation, None, self.backend)
+        done = eliminate_within(
+            Query(tables, local.domains, order, keep, numbers), relaxation, Resources(backend=self.backend)
+        )
         left = done.elimination.remaining()
         if self._dual.enumerated:
             rows = np.zeros(local.interface_shape, dtype=np.int64)

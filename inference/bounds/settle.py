@@ -44,6 +44,34 @@ def settle(
         Rows that this was not enough for.
     """
     tables = [arithmetic.encode(f) for f in local.factors]
+    chosen = _affordable(local, tables, pruned, cells, stop)
+    totals: list[int | float | None] = [None] * len(chosen)
+
+    def solve(i: int) -> None:
+        plan, k = chosen[i]
+        values = _restricted(local, tables, pruned, k)
+        try:
+            total = eliminate(values, plan, arithmetic, stop=stop).total()
+        except OutOfTime:
+            return
+        totals[i] = -np.inf if arithmetic.is_lowest(total) else arithmetic.outward(total, len(tables))
+
+    run_parallel([partial(solve, i) for i in range(len(chosen))], threads, stop)
+    rows, bounds = [], []
+    for (_, k), value in zip(chosen, totals, strict=True):
+        if value is None:
+            continue
+        limit = pruned.thresholds[k]
+        rows.append(int(pruned.rows[k]))
+        bounds.append(max(value, limit - 1 if pruned.state.whole else limit))
+    pruned.state.lower(rows, bounds)
+    return int(pruned.rows.size - len(rows))
+
+
+def _affordable(
+    local: LocalProblem, tables: Sequence[Table], pruned: Pruned, cells: int, stop: Stop
+) -> list[tuple[Plan, int]]:
+    """Return plans for the rows with the fewest cells, so many that they have ``cells`` in all, and their places."""
     scopes = [tuple(v for v in t.scope if v in set(local.hidden)) for t in tables]
     order: tuple[int, ...] | None = None
     plans: list[tuple[Plan, int]] = []
@@ -61,27 +89,7 @@ def settle(
         if cells < 0:
             break
         chosen.append((plan, k))
-    found: list[int | float | None] = [None] * len(chosen)
-
-    def solve(i: int) -> None:
-        plan, k = chosen[i]
-        values = _restricted(local, tables, pruned, k)
-        try:
-            total = eliminate(values, plan, arithmetic, stop=stop).total()
-        except OutOfTime:
-            return
-        found[i] = -np.inf if arithmetic.is_lowest(total) else arithmetic.outward(total, len(tables))
-
-    run_parallel([partial(solve, i) for i in range(len(chosen))], threads, stop)
-    rows, bounds = [], []
-    for (_, k), value in zip(chosen, found, strict=True):
-        if value is None:
-            continue
-        limit = pruned.thresholds[k]
-        rows.append(int(pruned.rows[k]))
-        bounds.append(max(value, limit - 1 if pruned.state.whole else limit))
-    pruned.state.lower(rows, bounds)
-    return int(pruned.rows.size - len(rows))
+    return chosen
 
 
 def _sizes(local: LocalProblem, live: NDArray[np.bool_]) -> NDArray[np.int64]:

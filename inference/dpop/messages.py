@@ -1,14 +1,21 @@
 """DPOP's steps as pure functions (DMCMC paper §2 and Algorithm 2): the same in one process and over MPI."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
-from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.execution.relaxation import EXACT, Relaxation, Room, eliminate_within
+from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.execution.relaxation import (
+    EXACT,
+    UNLIMITED,
+    Relaxation,
+    Relaxed,
+    Resources,
+    eliminate_within,
+)
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
@@ -44,19 +51,34 @@ class UtilStep:
         return value
 
 
-def util_step(
-    tables: Sequence[Table],
-    children: Sequence[UtilMessage],
-    interface: Sequence[int],
-    separator: Sequence[int],
-    domains: NDArray[np.int64],
-    arithmetic: Arithmetic,
-    backend: Backend = CPU,
-    memory: int | None = None,
-    name: str = "",
-    relaxation: Relaxation = EXACT,
-    room: Room | None = None,
-) -> UtilStep:
+@dataclass(frozen=True)
+class Node:
+    """An agent in the pseudo-tree, with what has come from below.
+
+    Attributes
+    ----------
+    own : sequence of Table
+        The agent's table over its interface, encoded.
+    crossing : sequence of Table
+        The crossing factors placed at it, encoded.
+    children : sequence of tuple of Table
+        UTIL messages, in the order of the children.
+    interface, separator : sequence of int
+        B_i and sep_i.
+    domains : (variables,) int64
+    arithmetic : Arithmetic
+    """
+
+    own: Sequence[Table]
+    crossing: Sequence[Table]
+    children: Sequence[UtilMessage]
+    interface: Sequence[int]
+    separator: Sequence[int]
+    domains: NDArray[np.int64]
+    arithmetic: Arithmetic
+
+
+def util_step(node: Node, relaxation: Relaxation = EXACT, resources: Resources = UNLIMITED) -> UtilStep:
     """Join an agent's tables with its children's messages and maximise over its interface variables.
 
     UTIL_i(sep_i) = max over b_i of [V_i(b_i) + Σ crossing factors + Σ UTIL_c]. The interface is eliminated variable
@@ -65,93 +87,79 @@ def util_step(
 
     Parameters
     ----------
-    tables
-        The agent's tables over its interface and the crossing factors placed at it, encoded.
-    children
-        UTIL messages, in the order of the children.
-    interface, separator
-        B_i and sep_i.
-    memory
-        Bytes that the tables may take.
-    name
-        The agent's, for errors.
     relaxation
         Whether mini-buckets may be used, and which.
-    room
-        What moment matching may make of this agent's entries (:mod:`dmcmc.inference.minibuckets.matching`).
+    resources
+        Their user is the agent's name. Room is what moment matching may make of its entries
+        (:mod:`dmcmc.inference.minibuckets.matching`).
 
     Raises
     ------
     ResourceError
         If the tables do not fit the memory, or z is too small for them.
     """
-    joined = [*tables, *(table for message in children for table in message)]
-    order = best_order([t.scope for t in joined], domains, interface, separator).variables
-    what = f"agent {name}: its UTIL step"
-    found = eliminate_within(joined, domains, order, separator, arithmetic, relaxation, memory, backend, room, what)
-    message = found.elimination.remaining()
-    if found.margin > 0:
-        margin = np.array(found.margin, dtype=arithmetic.dtype)
-        message = absorb([*message, Table((), margin)], arithmetic)
-    return UtilStep(message, found.elimination, found.z)
+    arithmetic = node.arithmetic
+    joined = [*node.own, *node.crossing, *(table for message in node.children for table in message)]
+    order = best_order([t.scope for t in joined], node.domains, node.interface, node.separator).variables
+    query = Query(joined, node.domains, order, node.separator, arithmetic)
+    named = replace(resources, user=f"agent {resources.user}: its UTIL step")
+    relaxed = eliminate_within(query, relaxation, named)
+    return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
 
 
 def outside_steps(
-    own: Sequence[Table],
-    crossing: Sequence[Table],
-    children: Sequence[UtilMessage],
+    node: Node,
     outside: UtilMessage,
-    interface: Sequence[int],
-    separator: Sequence[int],
     child_separators: Sequence[Sequence[int]],
-    domains: NDArray[np.int64],
-    arithmetic: Arithmetic,
     relaxation: Relaxation = EXACT,
-    memory: int | None = None,
-    backend: Backend = CPU,
+    resources: Resources = UNLIMITED,
 ) -> tuple[UtilMessage, list[UtilMessage]]:
-    """Say what the rest of the problem adds to an agent's rows, and to each child's separator: UTIL's way down.
+    """Say what the outside of an agent adds to its rows, and to each child's separator: UTIL's way down.
 
-    With ``own`` + what is returned, the agent has the best (or, with upper tables, a bound on the best) utility of the
-    whole component for each of its rows.
+    With ``node.own`` + what is returned, the agent has the best (or, with upper tables, a bound on the best) utility of
+    the whole component for each of its rows. Its own table is in nobody's outside but its children's.
 
     Parameters
     ----------
-    own
-        The agent's table, encoded; in nobody's outside but its children's.
-    crossing, children
-        As for :func:`util_step`.
     outside
-        What the rest of the problem adds over the agent's separator; empty for a root.
+        What the others add over the agent's separator; empty for a root.
 
     Returns
     -------
-    rest : tuple of Table
+    above : tuple of Table
         Over parts of the interface.
-    downs : list of tuple of Table
+    below : list of tuple of Table
         Over parts of each child's separator.
     """
-    all_messages = [t for message in children for t in message]
+    domains, arithmetic = node.domains, node.arithmetic
+    resources = replace(resources, room=None, user="the outside of an agent")
 
     def eliminate(tables: Sequence[Table], keep: Sequence[int]) -> UtilMessage:
-        away = [v for v in (*interface, *separator) if v not in set(keep)]
+        away = [v for v in (*node.interface, *node.separator) if v not in set(keep)]
         order = best_order([t.scope for t in tables], domains, away, keep).variables
-        what = "the outside of an agent"
         try:
-            found = eliminate_within(tables, domains, order, keep, arithmetic, relaxation, memory, backend, None, what)
+            relaxed = eliminate_within(Query(tables, domains, order, keep, arithmetic), relaxation, resources)
         except ResourceError:  # an answer is there already: a loose bound will do
             return (Table((), np.array(_sum_of_maxima(tables, arithmetic), dtype=arithmetic.dtype)),)
-        left = found.elimination.remaining()
-        if found.margin > 0:
-            left = absorb([*left, Table((), np.array(found.margin, dtype=arithmetic.dtype))], arithmetic)
-        return left
+        return _remaining(relaxed)
 
-    rest = eliminate([*crossing, *all_messages, *outside], interface)
-    downs = []
+    all_messages = [t for message in node.children for t in message]
+    above = eliminate([*node.crossing, *all_messages, *outside], node.interface)
+    below = []
     for number, keep in enumerate(child_separators):
-        others = [t for other, message in enumerate(children) if other != number for t in message]
-        downs.append(eliminate([*own, *crossing, *others, *outside], keep))
-    return rest, downs
+        others = [t for other, message in enumerate(node.children) if other != number for t in message]
+        below.append(eliminate([*node.own, *node.crossing, *others, *outside], keep))
+    return above, below
+
+
+def _remaining(relaxed: Relaxed) -> UtilMessage:
+    """Return the remaining tables; their sum is not below the exact one, whatever was rounded."""
+    elimination = relaxed.elimination
+    tables = elimination.remaining()
+    if relaxed.margin > 0:
+        margin = np.array(relaxed.margin, dtype=elimination.arithmetic.dtype)
+        tables = absorb([*tables, Table((), margin)], elimination.arithmetic)
+    return tables
 
 
 def _sum_of_maxima(tables: Sequence[Table], arithmetic: Arithmetic) -> int | float:

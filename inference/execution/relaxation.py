@@ -1,16 +1,15 @@
 """Exact or with mini-buckets: eliminate as well as the memory allows."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
+from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.minibuckets.content import eliminate_by_content
 from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets, plan_within
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.types import Ints
 
 Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
 
@@ -61,21 +60,11 @@ class Relaxed:
     margin: float
 
 
-def eliminate_within(
-    tables: Sequence[Table],
-    domains: Ints,
-    order: Sequence[int],
-    keep: Sequence[int],
-    arithmetic: Arithmetic,
-    relaxation: Relaxation = EXACT,
-    memory: int | None = None,
-    backend: Backend = CPU,
-    room: Room | None = None,
-    what: str = "",
-) -> Relaxed:
-    """Eliminate ``order`` from the sum of ``tables``, or bound the result from above.
+@dataclass(frozen=True)
+class Resources:
+    """What an elimination may take.
 
-    Parameters
+    Attributes
     ----------
     memory
         Bytes of tables; None for no limit.
@@ -83,34 +72,45 @@ def eliminate_within(
         Where it runs; content-based partitions run on its threads alone.
     room
         As in :func:`dmcmc.inference.minibuckets.matching.eliminate_matched`.
-    what
-        Names the elimination in errors.
+    user
+        Whose they are, for errors.
+    """
+
+    memory: int | None = None
+    backend: Backend = CPU
+    room: Room | None = None
+    user: str = ""
+
+
+UNLIMITED = Resources()
+
+
+def eliminate_within(query: Query, relaxation: Relaxation = EXACT, resources: Resources = UNLIMITED) -> Relaxed:
+    """Answer a query within some resources, or bound the answer from above.
 
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory, or z is less than a table needs; :class:`OutOfTime` as ``backend`` says.
+        If the tables do not fit the memory, or z is less than a table needs; :class:`OutOfTime` as the backend says.
     """
-    scopes = [t.scope for t in tables]
+    tables, arithmetic = query.tables, query.arithmetic
+    memory, backend, what = resources.memory, resources.backend, resources.user
     entries = None if memory is None else memory // arithmetic.dtype.itemsize
-    plan = plan_elimination(scopes, domains, order, keep)
+    plan = plan_elimination(query.scopes, query.domains, query.order, query.keep)
     if relaxation.method == "exact" and memory is not None:
         check_memory(plan, arithmetic, memory, what, REMEDY)
     if relaxation.method != "mini-bucket" and (entries is None or plan.entries <= entries):
         return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
-    z, relaxed = _plan(scopes, domains, order, keep, relaxation, plan, entries, what)
+    z, relaxed = _plan(query, relaxation, plan, entries, what)
     if relaxed is plan:
         return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
     half = None if entries is None else entries // 2
-    if callable(room):
-        room = room()
+    room = resources.room() if callable(resources.room) else resources.room
     if memory is not None:
         check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
     if relaxation.partition == "content":
         matching = relaxation.moment_matching
-        found = eliminate_by_content(
-            tables, domains, order, keep, z, arithmetic, matching, backend.threads, half, room, backend.stop
-        )
+        found = eliminate_by_content(query, z, matching, backend.threads, half, room, backend.stop)
         if half is None or found.elimination.plan.entries <= half:
             return Relaxed(found.elimination, z, found.margin)
         del found  # what was not merged took more than the scopes let expect
@@ -120,17 +120,9 @@ def eliminate_within(
     return Relaxed(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
 
 
-def _plan(
-    scopes: Sequence[Sequence[int]],
-    domains: Ints,
-    order: Sequence[int],
-    keep: Sequence[int],
-    relaxation: Relaxation,
-    exact: Plan,
-    entries: int | None,
-    what: str,
-) -> tuple[int, Plan]:
+def _plan(query: Query, relaxation: Relaxation, exact: Plan, entries: int | None, what: str) -> tuple[int, Plan]:
     """Return z and the scope-based plan for it; the exact plan itself where nothing is split."""
+    scopes, domains, order, keep = query.scopes, query.domains, query.order, query.keep
     if relaxation.z is not None:
         check_z(relaxation.z, scopes, order, what)
     least = least_z(scopes, order)

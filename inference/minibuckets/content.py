@@ -17,10 +17,11 @@ import numpy as np
 
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate
 from dmcmc.inference.elimination.plan import rank_of
+from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched, room_of
 from dmcmc.inference.minibuckets.plan import Partition, assemble, check_z
 from dmcmc.inference.minibuckets.plan_kernels import greedy_merges
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.stop import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Array, Ints
 
@@ -28,24 +29,18 @@ _SAMPLES = 128
 
 
 def eliminate_by_content(
-    tables: Sequence[Table],
-    domains: Ints,
-    order: Sequence[int],
-    keep: Sequence[int],
+    query: Query,
     z: int,
-    arithmetic: Arithmetic,
     moment_matching: bool = True,
     threads: int = 1,
     entries: int | None = None,
     room: int | float | None = None,
     stop: Stop = NO_STOP,
 ) -> Matched:
-    """Eliminate ``order`` with content-based mini-buckets.
+    """Answer a query with content-based mini-buckets.
 
     Parameters
     ----------
-    tables
-        Encoded tables.
     z
         The most variables a message has.
     entries
@@ -60,10 +55,10 @@ def eliminate_by_content(
     ResourceError
         If a table by itself needs a larger z; :class:`OutOfTime` when it is time to stop.
     """
-    check_z(z, [t.scope for t in tables], order)
-    work = _Work(tables, domains, order, keep, arithmetic, threads, stop)
-    limit = room_of(arithmetic) if room is None else room
-    for v in order:
+    check_z(z, query.scopes, query.order)
+    work = _Work(query, threads, stop)
+    limit = room_of(query.arithmetic) if room is None else room
+    for v in query.order:
         stop.check()
         bucket = work.bucket(v)
         groups = work.partition(bucket, v, z, entries)
@@ -78,29 +73,20 @@ def eliminate_by_content(
 class _Work:
     """Tables made so far, and which mini-buckets made them."""
 
-    def __init__(
-        self,
-        tables: Sequence[Table],
-        domains: Ints,
-        order: Sequence[int],
-        keep: Sequence[int],
-        arithmetic: Arithmetic,
-        threads: int,
-        stop: Stop,
-    ) -> None:
-        self.domains, self.arithmetic = domains, arithmetic
+    def __init__(self, query: Query, threads: int, stop: Stop) -> None:
+        self.domains, self.arithmetic = domains, arithmetic = query.domains, query.arithmetic
         self.threads, self.stop = threads, stop
-        self.order, self.rank = list(order), rank_of(domains, order, keep)
+        self.order, self.rank = list(query.order), rank_of(domains, query.order, query.keep)
         self.tables: list[Table] = []
         self.bounds: list[int | float] = []
-        self.homes: dict[int, list[int]] = {v: [] for v in order}
+        self.homes: dict[int, list[int]] = {v: [] for v in query.order}
         self.remaining: list[int] = []
         self.groups: list[list[int]] = []
         self.variable: list[int] = []
         self.shifts: dict[int, Array] = {}
         self.entries = 0
         self.shift_count = self.skipped = 0
-        for table in tables:
+        for table in query.tables:
             axes = sorted(range(len(table.scope)), key=lambda axis: self.rank[table.scope[axis]])
             scope = tuple(table.scope[axis] for axis in axes)
             values = np.ascontiguousarray(table.values.transpose(axes)).reshape([int(domains[v]) for v in scope])

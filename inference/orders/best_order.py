@@ -149,12 +149,7 @@ def best_order(
     count = len(eliminate)
     if count == 0:
         return Order((), 0.0, 0.0, 0, "simplicial")
-    offsets = np.zeros(len(scopes) + 1, dtype=np.int64)
-    np.cumsum([len(scope) for scope in scopes], out=offsets[1:])
-    place = np.empty(len(domains), dtype=np.int64)
-    place[variables] = np.arange(variables.size)
-    flat = place[np.fromiter(chain.from_iterable(scopes), dtype=np.int64, count=int(offsets[-1]))]
-    graph = graph_of_scopes(flat, offsets, variables.size, count)
+    graph = _graph(scopes, variables, count, len(domains))
     sizes = domains[variables].astype(np.float64)
     weight = scaled_weights(sizes)
     # With equal domains, weights change nothing.
@@ -174,6 +169,16 @@ def best_order(
             order = trial
             name = name if rule == -2 else _name(rule)
     return Order(tuple(variables[order].tolist()), cells, largest, width, name)
+
+
+def _graph(scopes: Sequence[Sequence[int]], variables: NDArray[np.int64], count: int, most: int) -> NDArray[np.uint64]:
+    """Return the primal graph over ``variables``, the first ``count`` of which are eliminated, as bit sets."""
+    offsets = np.zeros(len(scopes) + 1, dtype=np.int64)
+    np.cumsum([len(scope) for scope in scopes], out=offsets[1:])
+    place = np.empty(most, dtype=np.int64)
+    place[variables] = np.arange(variables.size)
+    flat = place[np.fromiter(chain.from_iterable(scopes), dtype=np.int64, count=int(offsets[-1]))]
+    return graph_of_scopes(flat, offsets, variables.size, count)  # type: ignore[no-any-return]
 
 
 def _name(rule: int) -> str:

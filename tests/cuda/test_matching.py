@@ -11,8 +11,9 @@ from dmcmc import Factor
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.cuda.matching import eliminate_matched_hybrid, variables_in_order
 from dmcmc.inference.minibuckets.matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
@@ -169,7 +170,7 @@ def relaxed(backend, seed=2):
     arithmetic = choose_arithmetic(factors)
     tables = [arithmetic.encode(f) for f in factors]
     relaxation = Relaxation("mini-bucket", 1, "scope", True)
-    return eliminate_within(tables, domains, range(5), (), arithmetic, relaxation, backend=backend)
+    return eliminate_within(Query(tables, domains, range(5), (), arithmetic), relaxation, Resources(backend=backend))
 
 
 def test_a_relaxed_elimination_takes_the_gpu_of_its_backend(eager):

@@ -243,7 +243,7 @@ def test_mini_buckets_run_on_the_device_that_they_are_given(monkeypatch):
     (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
     taken = []
     real = mini_bucket.eliminate_within
-    monkeypatch.setattr(mini_bucket, "eliminate_within", lambda *args: taken.append(args[-1]) or real(*args))
+    monkeypatch.setattr(mini_bucket, "eliminate_within", lambda *args: taken.append(args[-1].backend) or real(*args))
     state = registry.get("mini-bucket").start(local)
     state.backend = Backend("cuda", 3, 2)
     state.improve(sweeps=1)

@@ -10,9 +10,9 @@ from support.problem_strategies import random_problem
 
 from dmcmc.inference.dpop.compression import Compression
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.messages import outside_steps, util_step
+from dmcmc.inference.dpop.messages import Node, outside_steps, util_step
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.execution.relaxation import Relaxation
+from dmcmc.inference.execution.relaxation import Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 
@@ -92,29 +92,15 @@ def swept(problem, relaxation, memory=None):
 
     own = [(Table(local.interface, encoded(naive.row_values(local))),) for local in division.locals]
     crossing = [[arithmetic.encode(division.crossing[i]) for i in tree.placed[a]] for a in range(problem.n_agents)]
-    steps, rests, outside = {}, {}, {}
+    nodes, steps, rests, outside = {}, {}, {}, {}
     for a in tree.bottom_up:
         children = [steps[c].message for c in tree.children[a]]
         interface, separator = division.locals[a].interface, tree.separators[a]
-        joined = [*own[a], *crossing[a]]
-        steps[a] = util_step(
-            joined, children, interface, separator, problem.domains, arithmetic, memory=memory, relaxation=relaxation
-        )
+        nodes[a] = Node(own[a], crossing[a], children, interface, separator, problem.domains, arithmetic)
+        steps[a] = util_step(nodes[a], relaxation, Resources(memory))
     for a in reversed(tree.bottom_up):
-        children = [steps[c].message for c in tree.children[a]]
-        rests[a], downs = outside_steps(
-            own[a],
-            crossing[a],
-            children,
-            outside.get(a, ()),
-            division.locals[a].interface,
-            tree.separators[a],
-            [tree.separators[c] for c in tree.children[a]],
-            problem.domains,
-            arithmetic,
-            relaxation,
-            memory,
-        )
+        separators = [tree.separators[c] for c in tree.children[a]]
+        rests[a], downs = outside_steps(nodes[a], outside.get(a, ()), separators, relaxation, Resources(memory))
         outside |= dict(zip(tree.children[a], downs, strict=True))
     return division, tree, arithmetic, own, rests
 

@@ -8,8 +8,9 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.messages import util_step, value_step
+from dmcmc.inference.dpop.messages import Node, util_step, value_step
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
+from dmcmc.inference.execution.relaxation import Resources
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers import registry
@@ -48,19 +49,23 @@ class Solved:
             self.values |= known
             self.values |= self.local[agent].witness({v: known[v] for v in self.division.locals[agent].interface})
 
+    def crossing(self, agent):
+        return [self.arithmetic.encode(self.division.crossing[i]) for i in self.tree.placed[agent]]
+
     def tables(self, agent):
-        crossing = [self.arithmetic.encode(self.division.crossing[i]) for i in self.tree.placed[agent]]
-        return [*self.local[agent].lower, *crossing]
+        return [*self.local[agent].lower, *self.crossing(agent)]
 
     def step(self, agent, interface=None, separator=None):
-        return util_step(
-            self.tables(agent),
+        node = Node(
+            self.local[agent].lower,
+            self.crossing(agent),
             [self.messages[child] for child in self.tree.children[agent]],
             self.division.locals[agent].interface if interface is None else interface,
             self.tree.separators[agent] if separator is None else separator,
             self.problem.domains,
             self.arithmetic,
         )
+        return util_step(node)
 
     def dense(self, message, scope):
         """A UTIL message as one table over a scope."""
@@ -120,4 +125,7 @@ def test_a_util_step_that_does_not_fit_names_the_agent():
     table = Factor.of((0, 1), np.zeros((50, 50)))
     arithmetic = choose_arithmetic([table])
     with pytest.raises(ResourceError, match=r"agent me: .*2,500"):
-        util_step([arithmetic.encode(table)], [], [0], [1], np.array([50, 50]), arithmetic, memory=9999, name="me")
+        util_step(
+            Node([arithmetic.encode(table)], [], [], [0], [1], np.array([50, 50]), arithmetic),
+            resources=Resources(9999, user="me"),
+        )

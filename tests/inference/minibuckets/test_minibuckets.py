@@ -10,7 +10,8 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
+from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
@@ -24,7 +25,7 @@ def relax(problem, z, partition="scope", matching=False, order=None, keep=(), **
     tables = [arithmetic.encode(f) for f in problem.factors]
     order = list(range(problem.n_variables)) if order is None else order
     relaxation = Relaxation("mini-bucket", z, partition, matching)
-    done = eliminate_within(tables, problem.domains, order, keep, arithmetic, relaxation, **limits)
+    done = eliminate_within(Query(tables, problem.domains, order, keep, arithmetic), relaxation, Resources(**limits))
     if keep:
         return done, None
     total = done.elimination.total()

@@ -8,6 +8,7 @@ from support import naive
 from support.problem_strategies import random_problem, random_table
 
 from dmcmc import Factor
+from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
 from dmcmc.inference.minibuckets import matching as moment_matching
 from dmcmc.inference.minibuckets.matching import eliminate_matched, room_of, with_headroom
@@ -100,7 +101,7 @@ def test_moment_matching_tightens_the_bound_on_average(partition, floats):
         z = least_z([t.scope for t in tables], order)
         for matching in gaps:
             relaxation = Relaxation("mini-bucket", z, partition, matching)
-            done = eliminate_within(tables, problem.domains, order, (), arithmetic, relaxation)
+            done = eliminate_within(Query(tables, problem.domains, order, (), arithmetic), relaxation)
             gaps[matching] += done.elimination.total() - naive.optimum(problem)
     assert 0 <= gaps[True] < 0.7 * gaps[False]
 
@@ -113,7 +114,9 @@ def test_a_value_that_one_mini_bucket_forbids_is_forbidden_in_all():
     domains = np.full(3, 2)
     plan = plan_mini_buckets([(0, 1), (0, 2)], domains, range(3), z=1, shifts=True)
     assert eliminate_matched(tables, plan, arithmetic).elimination.total() == 6
-    plain = eliminate_within(tables, domains, range(3), (), arithmetic, Relaxation("mini-bucket", 1, "scope", False))
+    plain = eliminate_within(
+        Query(tables, domains, range(3), (), arithmetic), Relaxation("mini-bucket", 1, "scope", False)
+    )
     assert plain.elimination.total() == 102
 
 
@@ -137,7 +140,7 @@ def test_entries_at_the_edge_of_the_numbers_never_wrap(edge, partition):
         plain = [(f.scope, naive.utilities(f.table)) for f in factors]
         exact = naive.marginal(plain, order, [], problem.domains).item()
         relaxation = Relaxation("mini-bucket", z, partition, True)
-        done = eliminate_within(tables, problem.domains, order, (), arithmetic, relaxation)
+        done = eliminate_within(Query(tables, problem.domains, order, (), arithmetic), relaxation)
         total = done.elimination.total()
         bound = -naive.INFINITY if arithmetic.is_lowest(total) else arithmetic.outward(total, len(tables))
         bound += done.margin if done.margin else 0  # an integer stays one
@@ -187,7 +190,7 @@ def test_float_bounds_are_above_the_exact_sum_of_the_shifted_tables():
         tables = [Table(s, rng.uniform(-1, 1, (3, 3)) * 10.0 ** rng.integers(-12, 6)) for s in scopes]
         arithmetic = Arithmetic(np.dtype(np.float64), -np.inf, sum(float(np.abs(t.values).max()) for t in tables))
         relaxation = Relaxation("mini-bucket", 1 + seed % 3, "scope", True)
-        done = eliminate_within(tables, domains, range(6), (), arithmetic, relaxation)
+        done = eliminate_within(Query(tables, domains, range(6), (), arithmetic), relaxation)
         bound = Fraction(arithmetic.outward(done.elimination.total(), len(tables))) + Fraction(done.margin)
         plain = [(s, np.vectorize(Fraction, otypes=[object])(t)) for s, t in tables]
         exact = naive.maximum(naive.join(plain, list(range(6)), domains), range(6)).item()

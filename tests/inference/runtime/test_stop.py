@@ -14,6 +14,7 @@ from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.elimination import eliminate as elimination
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.minibuckets import content as content_partition
 from dmcmc.inference.minibuckets import matching as moment_matching
@@ -107,7 +108,7 @@ def test_mini_buckets_look_at_the_time_too(monkeypatch):
     with pytest.raises(OutOfTime):
         moment_matching.eliminate_matched(tables, plan, arithmetic, stop=after(2))
     with pytest.raises(OutOfTime):
-        content_partition.eliminate_by_content(tables, local.domains, order, keep, 3, arithmetic, stop=after(2))
+        content_partition.eliminate_by_content(Query(tables, local.domains, order, keep, arithmetic), 3, stop=after(2))
 
 
 @pytest.mark.parametrize("threads", [1, 2])

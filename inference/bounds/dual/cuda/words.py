@@ -33,6 +33,7 @@ def triangle_levels(triangles: Ints) -> Ints:
     return levels
 
 
+# long: one list of words after the other, in the order in which they lie
 def graph_words(graph: Graph, width: int, slices: Ints, begin: int) -> tuple[NDArray[np.int32], int]:
     """Return a graph's words, and how many entries its tables have.
 
