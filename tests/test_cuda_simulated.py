@@ -19,6 +19,7 @@ FILES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_kernels_under_the_simulator(name):
     environment = os.environ | {"NUMBA_ENABLE_CUDASIM": "1"} | FILES[name]

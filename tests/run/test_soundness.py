@@ -1,9 +1,11 @@
 """Whatever is asked, objective, optimum and bound are in order; the reference that says so is brute force."""
 
+import pytest
 from support import naive, soundness
 from support.problem_strategies import random_problem
 
 
+@pytest.mark.slow
 def test_objective_optimum_and_bound_are_in_order_whatever_is_asked():
     words, wrong = set(), []
     for seed in range(70):

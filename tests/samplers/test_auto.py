@@ -192,6 +192,7 @@ def test_explain_says_what_each_agent_does_before_the_result(tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not MPIRUN.exists() and shutil.which("mpirun") is None, reason="no mpirun")
 def test_two_ranks_choose_alike_and_one_explains(tmp_path):
     native.save(meetings(), str(tmp_path / "p.npz"))

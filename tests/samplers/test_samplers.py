@@ -221,6 +221,7 @@ EXACT_AGAIN = replace(ChainSolver(metropolis.SAMPLER), sampler=LAZY)
 NEITHER = 7
 
 
+@pytest.mark.slow
 def test_plug_ins_of_other_distributions_are_found_and_broken_ones_say_why(monkeypatch):
     values = {"lazy": "LAZY", "solver": "EXACT_AGAIN", "bad": "NEITHER", "absent": "NOTHING", "gibbs": "LAZY"}
     points = [EntryPoint(name, f"plug_ins_for_this_test:{what}", registry.GROUP) for name, what in values.items()]
