@@ -15,6 +15,9 @@ same time, so they read the same few tables::
 
 Scores are not kept between draws: reading a variable's columns anew costs less than a branch in which some of 32
 threads bring their neighbours' scores up to date, and the only state is z.
+
+The file is long because it is one kernel: from the first column to the draw everything of a variable is in a thread's
+registers.
 """
 
 from functools import lru_cache
