@@ -7,7 +7,7 @@ import numpy as np
 from dmcmc.config.settings import Settings
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.relaxation import Resources, eliminate_within
+from dmcmc.inference.execution.relaxation import Relaxed, Resources, eliminate_within
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
@@ -49,7 +49,6 @@ def solve_single_agent(problem: Problem, config: Settings) -> Result:
     own = values[: problem.n_variables]
     outcome = judge(problem, own, [done.total()], arithmetic, constants, len(dense.factors), found.margin)
     seconds = time.perf_counter() - start
-    name = problem.agents[0]
     how = "exact" if found.z is None else f"mini-bucket, z = {found.z}"
     return Result(
         status=outcome.status,
@@ -61,25 +60,28 @@ def solve_single_agent(problem: Problem, config: Settings) -> Result:
         sense=problem.sense,
         time=seconds,
         simulated_time=seconds,
-        agents=(
-            AgentMetrics(
-                name=name,
-                method="exact" if found.z is None else "mini-bucket",
-                exact=found.z is None,
-                variables=problem.n_variables,
-                interface=0,
-                rows=1,
-                cells=done.plan.cells,
-                time=seconds,
-                z=found.z,
-            ),
-        ),
+        agents=(_metrics(problem, found, seconds),),
         trace=(TracePoint(seconds, outcome.objective, outcome.bound),),
         provenance=provenance(
             config,
             1,
             backend.threads,
-            {"arithmetic": arithmetic.dtype.name, "combine": {name: how}},
+            {"arithmetic": arithmetic.dtype.name, "combine": {problem.agents[0]: how}},
             "cuda" if opened() else "cpu",
         ),
+    )
+
+
+def _metrics(problem: Problem, found: Relaxed, seconds: float) -> AgentMetrics:
+    """Return what the one agent did."""
+    return AgentMetrics(
+        name=problem.agents[0],
+        method="exact" if found.z is None else "mini-bucket",
+        exact=found.z is None,
+        variables=problem.n_variables,
+        interface=0,
+        rows=1,
+        cells=found.elimination.plan.cells,
+        time=seconds,
+        z=found.z,
     )

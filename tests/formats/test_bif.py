@@ -1,9 +1,11 @@
 """Reading BIF networks: rows by their parents' values, in any order; a probability p is the utility ln p."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
+from support.refusals import refusal
 
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import FileError
@@ -30,10 +32,7 @@ probability ( wet | rain ) {
 )
 
 
-def error_of(text):
-    with pytest.raises(FileError) as caught:
-        formats.parse(text.encode(), "bif")
-    return str(caught.value).removeprefix("text: ")
+error_of = partial(refusal, format="bif")
 
 
 def test_names_labels_and_probabilities():

@@ -1,10 +1,12 @@
 """Reading cfn files: relaxed JSON, both senses, decimals."""
 
+from functools import partial
+
 import pytest
+from support.refusals import refusal
 
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.sparse import SparseFactor
-from dmcmc.inference.runtime.errors import DmcmcError
 
 EXAMPLE = """{
   problem: { name: "two parts", mustbe: "<10.00" },
@@ -24,10 +26,7 @@ def cfn(functions, bound="<100.00", variables="a:2 b:3 c:[x y]"):
     return f"{{problem:{{n {bound}}} variables:{{{variables}}} functions:{{\n{functions}}}}}"
 
 
-def error_of(text):
-    with pytest.raises(DmcmcError) as caught:
-        formats.parse(text.encode(), "cfn")
-    return str(caught.value).removeprefix("text: ")
+error_of = partial(refusal, format="cfn")
 
 
 def test_names_costs_and_decimals():
