@@ -6,7 +6,7 @@ modules are imported when they are first of use.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.model.chain_model import MOST_ENTRIES, column_entries
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
+
+_LITTLE = 2  # samples: next to no work
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,12 @@ class ChainSolver:
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
         """Sample every agent."""
         return [chains.table() for chains in self.start(problems, sampling)]
+
+    def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
+        """Load what sampling agents uses on a GPU, where so many draws would be worth the way there."""
+        if sampling.backend.samples_on_gpu(updates):
+            kernel, little = compile_chains(self.sampler), replace(sampling, samples=_LITTLE)
+            _sample_on_gpu(self.sampler, [Chains(local, little, self.sampler, kernel) for local in problems])
 
     def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list["Chains | DeviceChains"]:
         """Sample every agent, to go on with later: on the GPU where that is quicker, else spread over the threads.

@@ -132,12 +132,17 @@ class Result(Output, frozen=True, kw_only=True):
         Value labels by variable name.
     sense
         ``max`` or ``min``.
-    time, simulated_time
-        Wall seconds of the solve after start-up, and seconds if every agent had a machine of its own.
+    time
+        Wall seconds of the solve after start-up.
+    simulated_time
+        Seconds until the last agent is done if every agent had a machine like its rank's share of this one to itself,
+        and messages took no time (Sultanik et al. 2008): an agent waits for those that it hears from, and works as long
+        as it did here. Planning is not counted, nor what all others add to an agent's rows in later cycles.
     msg_count, msg_size
-        Messages and bytes of the first cycle, by all agents.
+        Messages and bytes of the first cycle, by all agents: one UTIL and one VALUE an edge of the agents' tree,
+        whether MPI carries it or both agents are on one rank; bytes are those of tables' entries and of indices.
     extra_msg_count, extra_msg_size
-        Of later cycles.
+        Likewise of later cycles, which a time budget or a small memory brings.
     cycle
         Rounds of a cyclic algorithm.
     note

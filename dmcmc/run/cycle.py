@@ -205,6 +205,12 @@ def node_of(setup: Setup, agent: int, side: Compression, own: UtilMessage, child
     )
 
 
+def exact_room(setup: Setup) -> int:
+    """Return the bytes of tables up to which an agent's UTIL step is exact; 0 where mini-buckets are asked for."""
+    relaxation, memory = _attempts(setup)[0]
+    return 0 if relaxation.method == "mini-bucket" else memory
+
+
 def crossing_of(setup: Setup, agent: int, side: Compression) -> list[Table]:
     """Return the crossing factors placed at an agent, encoded."""
     placed = [setup.arithmetic.encode(setup.division.crossing[i]) for i in setup.tree.placed[agent]]

@@ -44,7 +44,7 @@ def first_tables(
     exact, given_up = world.together(partial(_exact_tables, setup, mine, advance))
     setup = setup.changed(world.merged(given_up))
     stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
-    settings = replace(setup.settings(), progress=advance, backend=replace(setup.backend, stop=stop))
+    settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop))
     sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
 
     def agents() -> dict[int, Agent]:
@@ -99,7 +99,7 @@ def _exact_tables(
     leaves at least half of what is left to the others. Without a time budget, and for agents that are best eliminated
     together, there are no turns.
     """
-    settings = replace(setup.settings(), progress=advance)
+    settings = replace(setup.sampling(), progress=advance)
     seconds = {a: setup.choices[a].seconds for a in mine if setup.methods[a] == "exact"}
     agents = sorted(seconds, key=lambda a: (seconds[a], a))
     locals_ = [setup.division.locals[a] for a in agents]

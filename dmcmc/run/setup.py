@@ -92,7 +92,7 @@ class Setup:
             return self
         return replace(self, choices=tuple(choices.get(a, choice) for a, choice in enumerate(self.choices)))
 
-    def settings(self) -> Sampling:
+    def sampling(self) -> Sampling:
         """Return what local solvers are told."""
         options = self.config.local
         return Sampling(

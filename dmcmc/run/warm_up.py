@@ -19,6 +19,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.cache import warm_marker
 from dmcmc.mpi.world import World
+from dmcmc.run.cycle import exact_room
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Setup, largest_join, prepare
 from dmcmc.samplers import registry
@@ -58,8 +59,8 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         methods.add(SAMPLER)
         providers.add("triangles")
     combine = setup.config.combine
-    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= setup.config.budget.bytes
-    split = combine.method == "mini-bucket" or (combine.method == "auto" and not fits)
+    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= exact_room(setup)
+    split = combine.method != "exact" and not fits
     listed, wide = any(setup.listed), bool(setup.problem.domains.max(initial=0) > 256)
     tables = sorted({factor.table.dtype for factor in setup.problem.factors}, key=str) or [np.dtype(np.int32)]
     dtype = setup.arithmetic.dtype

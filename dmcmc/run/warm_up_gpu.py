@@ -4,21 +4,19 @@ Kernels for the GPU are kept on disk once they are compiled; which ones a run ne
 width of their tables, the samplers' columns. So they are loaded by the run's own agents, with next to no work.
 """
 
+import logging
 import time
-from contextlib import suppress
-from dataclasses import replace
 
-from dmcmc.inference.bounds.dual.graph import padded
+from dmcmc.inference.bounds.tighten import load_kernels
+from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.mpi.world import World
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Setup
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
-from dmcmc.samplers.cpu.chain_kernels import compile_chains
-from dmcmc.samplers.cpu.launch import Chains
 
+_LOG = logging.getLogger(__name__)
 _TITLE = "opening the GPU (kernels are compiled the first time only)"
-_SAMPLES = 2
 
 
 def warm_up_gpu(setup: Setup, world: World, progress: Progress) -> float:
@@ -27,47 +25,35 @@ def warm_up_gpu(setup: Setup, world: World, progress: Progress) -> float:
     One rank of each node comes first: what it compiles, the others find on disk.
     """
     start = time.perf_counter()
-    mine = [agent for agent, rank in enumerate(setup.owner) if rank == world.rank]
+    mine = setup.of_rank(world.rank)
     use = setup.backend.device == "cuda" or (setup.backend.device == "auto" and setup.limits.gpu)
     if not any(world.allgather(use)):
         return time.perf_counter() - start
     progress.stage(_TITLE)
     for first in (True, False):
         if use and (world.local_rank == 0) == first:
-            with suppress(Exception):  # the run itself will tell what is wrong
+            try:
                 _load(setup, mine)
+            except Exception as error:  # the run itself will tell what is wrong with it
+                why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+                _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded before the clock starts: {why}")
         if world.size > 1:
             world.wait()
     return time.perf_counter() - start
 
 
 def _load(setup: Setup, mine: list[int]) -> None:
-    from dmcmc.inference.bounds.dual.cuda import device as dual_cuda
-    from dmcmc.inference.elimination.cuda.waves import load_kernels
-    from dmcmc.inference.elimination.semirings import MAX_PLUS
+    """Load what agents use: each room knows whether it would go to the GPU with that."""
+    choices, locals_ = {agent: setup.choices[agent] for agent in mine}, setup.division.locals
+    if any(choice.method == "exact" and choice.device == "cuda" for choice in choices.values()):
+        from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
 
-    choices = {agent: setup.choices[agent] for agent in mine}
-    if any(c.method == "exact" and c.device == "cuda" for c in choices.values()):
-        load_kernels(setup.arithmetic.dtype, MAX_PLUS.operation)
-    budget = setup.config.budget.time
-    if budget is not None and setup.backend.bounds_on_gpu(budget * setup.backend.threads):
-        bounded = [a for a, c in choices.items() if c.bound in ("dual", "triangles")]
-        for width in sorted({padded(setup.division.locals[a]) for a in bounded}):
-            dual_cuda.load_kernels(width)
-    for method in sorted({c.method for c in choices.values()}):
-        sampled = [a for a, c in choices.items() if c.method == method and not c.listed]
+        load_joins(setup.arithmetic.dtype, MAX_PLUS.operation)
+    bounds = [(choice.bound, locals_[agent]) for agent, choice in choices.items()]
+    load_kernels(bounds, setup.backend, (setup.config.budget.time or 0.0) * setup.backend.threads)
+    for method in sorted({choice.method for choice in choices.values()}):
         solver = registry.get(method)
-        if not isinstance(solver, ChainSolver) or not sampled:
-            continue
-        if setup.backend.samples_on_gpu(sum(int(setup.surveys[a].updates) for a in sampled)):
-            _load_sampler(setup, solver, sampled)
-
-
-def _load_sampler(setup: Setup, solver: ChainSolver, agents: list[int]) -> None:
-    from dmcmc.samplers.cuda.launch import sample_rows
-
-    settings, sampler = replace(setup.settings(), samples=_SAMPLES), solver.sampler
-    locals_ = [setup.division.locals[a] for a in agents]
-    chains = [Chains(local, settings, sampler, compile_chains(sampler)) for local in locals_]
-    keys = [(int(c.key[0]), int(c.key[1])) for c in chains]
-    sample_rows(sampler, [c.model for c in chains], keys, [c.rounds for c in chains], settings.runs)
+        sampled = [agent for agent, choice in choices.items() if choice.method == method and not choice.listed]
+        if isinstance(solver, ChainSolver) and sampled:
+            updates = sum(int(setup.surveys[agent].updates) for agent in sampled)
+            solver.load([locals_[agent] for agent in sampled], setup.sampling(), updates)

@@ -6,9 +6,12 @@ from typing import NamedTuple
 
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
 from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
+from dmcmc.inference.bounds.dual.graph import padded
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.parts import Parts
 
+_DUAL = ("dual", "triangles")  # providers that a GPU can work for
 _LITTLE = 0.2  # of a bound's time: often enough
 
 
@@ -77,6 +80,22 @@ def tighten(
         pruned = _tighten(request, own, allowance.sweeps, enough and _at(enough, place))
         tightened.append(Tightened(pruned, time.perf_counter() - start))
     return tightened
+
+
+def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, effort: float) -> None:
+    """Load what tightening uses on a GPU, where so many seconds of one core would be worth the way there.
+
+    Parameters
+    ----------
+    bounds
+        Each agent's provider, by name, and its problem.
+    """
+    widths = {padded(local) for provider, local in bounds if provider in _DUAL}
+    if widths and backend.bounds_on_gpu(effort):
+        from dmcmc.inference.bounds.dual.cuda import device
+
+        for width in sorted(widths):
+            device.load_kernels(width)
 
 
 def _at(enough: Callable[[int], bool], place: int) -> Callable[[], bool]:

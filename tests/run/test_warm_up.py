@@ -6,14 +6,17 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from support.problem_strategies import random_problem
+from support.runs import dense_problem
 
 import dmcmc
-from dmcmc.config.settings import Combine
+from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.inference.runtime import cache
 from dmcmc.mpi.world import World
 from dmcmc.run import warm_up
 from dmcmc.run.combination import arithmetic_for
 from dmcmc.run.progress import Silent
+from dmcmc.run.setup import prepare
+from dmcmc.run.warm_up import warm_up_solving
 
 
 class Stages(Silent):
@@ -123,6 +126,15 @@ def test_time_is_counted_after_compiling(monkeypatch):
     slept.clear()
     dmcmc.solve(problem)
     assert slept == []  # without a time budget nothing is compiled that is not used
+
+
+@pytest.mark.parametrize(("budget", "split"), [(1e-5, True), (1e5, False)])
+def test_what_splits_buckets_is_compiled_where_the_time_does_not_allow_exact_tables(folder, budget, split):
+    """However much memory there is."""
+    settings = Settings(local=Local(method="exact"), budget=Budget(time=budget))
+    setup, tried = prepare(dense_problem(0), settings, World()), []
+    warm_up_solving(setup, World(), Stages(), lambda problem, settings: tried.append(settings.combine))
+    assert any(combine.method == "mini-bucket" and combine.moment_matching for combine in tried) == split
 
 
 def test_a_second_run_compiles_nothing(folder, monkeypatch):
