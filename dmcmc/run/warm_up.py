@@ -15,6 +15,7 @@ import numpy as np
 
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.inference.minibuckets.matching import compile_matching
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.cache import warm_marker
@@ -59,8 +60,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         methods.add(SAMPLER)
         providers.add("triangles")
     combine = setup.config.combine
-    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= exact_room(setup)
-    split = combine.method != "exact" and not fits
+    split = splits(setup)
     listed, wide = any(setup.listed), bool(setup.problem.domains.max(initial=0) > 256)
     tables = sorted({factor.table.dtype for factor in setup.problem.factors}, key=str) or [np.dtype(np.int32)]
     dtype = setup.arithmetic.dtype
@@ -78,9 +78,17 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         if split:
             options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
             solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
+        if "mini-bucket" in providers:  # its buckets are split in agents that are larger than the tiny problem's
+            compile_matching(np.dtype(np.int64))
 
     _once(f"solving {what}", work, world, progress)
     return time.perf_counter() - start
+
+
+def splits(setup: Setup) -> bool:
+    """Return whether UTIL steps may split buckets."""
+    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= exact_room(setup)
+    return setup.config.combine.method != "exact" and not fits
 
 
 def _once(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:

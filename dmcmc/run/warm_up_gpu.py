@@ -7,11 +7,14 @@ width of their tables, the samplers' columns. So they are loaded by the run's ow
 import logging
 import time
 
+import numpy as np
+
 from dmcmc.inference.bounds.tighten import load_kernels
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.mpi.world import World
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Setup
+from dmcmc.run.warm_up import splits
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 
@@ -49,6 +52,14 @@ def _load(setup: Setup, mine: list[int]) -> None:
         from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
 
         load_joins(setup.arithmetic.dtype, MAX_PLUS.operation)
+    matched = {setup.arithmetic.dtype} if splits(setup) and setup.config.combine.moment_matching else set()
+    if any(choice.bound == "mini-bucket" for choice in choices.values()):
+        matched.add(np.dtype(np.int64))
+    if matched:
+        from dmcmc.inference.minibuckets.cuda.matching import load_kernels as load_matching
+
+        for dtype in sorted(matched, key=str):
+            load_matching(dtype)
     bounds = [(choice.bound, locals_[agent]) for agent, choice in choices.items()]
     load_kernels(bounds, setup.backend, (setup.config.budget.time or 0.0) * setup.backend.threads)
     for method in sorted({choice.method for choice in choices.values()}):

@@ -30,6 +30,7 @@ from dmcmc.inference.elimination.join_kernels import MARGINAL, join, split_bucke
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.minibuckets import matching_kernels as max_marginals
+from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables
 from dmcmc.inference.runtime.stop import NO_STOP, Stop
@@ -221,3 +222,17 @@ def _marginal(done: Elimination, b: int, threads: int) -> Array:
     run_parallel(tasks, threads)
     best: Array = blocks.max(axis=(0, 2))
     return best
+
+
+def compile_matching(dtype: np.dtype[Any]) -> None:
+    """Compile what moment matching runs on the CPU for a number type, or find it on disk."""
+    lowest = int(np.iinfo(dtype).min) // ADDENDS if dtype.kind == "i" else -np.inf
+    tables = [Table((0, 1), np.ones((2, 2), dtype=dtype)), Table((0, 2), np.ones((2, 2), dtype=dtype))]
+    arithmetic, scopes = Arithmetic(dtype, lowest, 2), [table.scope for table in tables]
+    for writeable in (False, True):  # a problem's domains cannot be written, those of lists of rows can: other kernels
+        domains = np.full(3, 2)
+        domains.setflags(write=writeable)
+        plan = plan_mini_buckets(scopes, domains, (0, 1, 2), (), 1, True)
+        small = eliminate_matched(tables, plan, arithmetic)
+        large = Elimination(plan, np.empty_like(small.elimination.arena), arithmetic)
+        _run_large(large, open_ledger(large, flat_tables(tables, arithmetic), None), 0, 2, 1, NO_STOP)

@@ -145,3 +145,13 @@ def test_a_second_run_compiles_nothing(folder, monkeypatch):
     again = Stages()
     dmcmc.solve(problem, method="gibbs", timeout=1, progress=again)
     assert warm_up._TITLE not in again.titles
+
+
+@pytest.mark.parametrize(("bound", "compiled"), [("mini-bucket", ["int64"]), ("dual", [])])
+def test_what_matches_mini_buckets_of_larger_agents_is_compiled_too(bound, compiled, folder, monkeypatch):
+    problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
+    settings = Settings(local=Local(method="gibbs", bound=bound), budget=Budget(time=1.0))
+    setup, asked = prepare(problem, settings, World()), []
+    monkeypatch.setattr(warm_up, "compile_matching", lambda dtype: asked.append(dtype.name))
+    warm_up_solving(setup, World(), Stages(), lambda *work: None)
+    assert asked == compiled

@@ -22,6 +22,7 @@ from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
 from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, prepare
 from dmcmc.inference.elimination.cuda.waves import Waves, describe_waves, run_waves
+from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
 from dmcmc.inference.elimination.eliminate import flat_tables
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS
@@ -265,3 +266,13 @@ class DeviceSide:
         bound_kernel(self.done.arithmetic.dtype)[(cut(lines, last - first, groups), last - first), (LANES, groups)](
             self.arena, self.spans_there, begin, self.found_there, self.lowest, self.half
         )
+
+
+def load_kernels(dtype: np.dtype[Any]) -> None:
+    """Compile the kernels of moment matching and its joins for a number type, or find them on disk."""
+    load_joins(dtype, MAX_PLUS.operation)
+    device, number = shared_device(), dtype.type(0)
+    tables, longs = device.buffer("kernels", 1, dtype), device.buffer("kernels", 1, np.dtype(np.int64))
+    for both in range(4):
+        device.load(marginal_kernel(dtype, both), (tables, longs, 0, tables, longs, tables, number, number))
+    device.load(bound_kernel(dtype), (tables, longs, 0, tables, number, number))

@@ -197,3 +197,20 @@ def test_float_bounds_are_above_the_exact_sum_of_the_shifted_tables():
         assert bound >= exact
         rounded += Fraction(done.elimination.total()) != exact
     assert rounded > 20
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64])
+def test_what_is_compiled_beforehand_is_all_that_is_used(dtype, monkeypatch):
+    moment_matching.compile_matching(np.dtype(dtype))
+    kernels = moment_matching.max_marginals
+    used = [kernels.run_matched, kernels.set_shifts, kernels.settle, kernels.join]
+    before = [set(kernel.signatures) for kernel in used]
+    problem = random_problem(2, 8, 1, 3, 16, 2, 50, 0.0)
+    arithmetic = Arithmetic(np.dtype(dtype), -np.inf if dtype == np.float64 else np.iinfo(dtype).min // 16, 10_000)
+    tables = [Table(f.scope, f.table.astype(dtype)) for f in problem.factors]
+    scopes, order = [t.scope for t in tables], range(problem.n_variables)
+    plan = plan_mini_buckets(scopes, problem.domains, order, (), least_z(scopes, order), True)
+    for large in (1 << 19, 1):
+        monkeypatch.setattr(moment_matching, "_LARGE", large)
+        eliminate_matched(tables, plan, arithmetic, threads=2)
+    assert [set(kernel.signatures) for kernel in used] == before
