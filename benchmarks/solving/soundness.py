@@ -17,7 +17,7 @@ from typing import Any
 from support import soundness
 
 from benchmarks.harness import Report, options
-from dmcmc.inference.execution import backend as backends
+from dmcmc.inference.execution import costs
 
 
 def simulated(count: int) -> int:
@@ -53,7 +53,7 @@ def main() -> int:
     given = parser.parse_args()
     how: dict[str, Any] = {}
     if given.tiny:  # nothing is too little for the GPU
-        backends._TRIP, backends._WAVE, backends._MATCHED, backends._CELL = -1.0, 0.0, 0.0, 1.0
+        costs.COSTS = costs.Costs(trip=-1.0, wave=0.0, matched=0.0, cell=1.0)
         how = {"tiny": True, "device": "cuda", "most_seconds": 0.05}
     say, start = Report(__file__, given), time.perf_counter()
     wrong, counts = check_all(given.first, given.problems, say, how)

@@ -7,6 +7,7 @@ from functools import cache
 from dmcmc.inference.dpop.compression import Compression, Rows
 from dmcmc.inference.dpop.messages import Node, UtilMessage, UtilStep, outside_steps, util_step
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.relaxation import EXACT, Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
@@ -19,7 +20,7 @@ from dmcmc.run.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
 _FEW = 4  # more agents than these have a share of the memory each
-_SHARE, _CELLS = 0.1, 3e8  # of the time budget: an agent's UTIL step; cells that a thread joins in a second
+_SHARE = 0.1  # of the time budget: an agent's UTIL step
 _SLOWER = 8  # times longer a byte of mini-buckets takes than one of exact tables: they are copied, and looked at
 _OUTSIDE = Relaxation("auto", None, "scope", False)
 
@@ -180,7 +181,7 @@ def _attempts(setup: Setup) -> list[tuple[Relaxation, int]]:
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
         return [last]
     values = float(setup.problem.domains.mean()) if setup.problem.n_variables else 1.0
-    entries = _SHARE * seconds * setup.limits.threads * _CELLS / values
+    entries = _SHARE * seconds * setup.limits.threads * COSTS.joined / values
     quick = int(entries) * setup.arithmetic.dtype.itemsize
     if quick >= memory:
         return [last]

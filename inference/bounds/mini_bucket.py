@@ -15,13 +15,13 @@ from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
 from dmcmc.inference.runtime.errors import OutOfTime
 
 _SHIFTS = 6  # times as many sweeps of dual ascent as a row's sweep brings
-_CELL = 1.2e-9  # seconds
 _CELLS = 4_000_000_000  # joined cells of the largest z that is tried
 _BYTES = 1 << 31
 _LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
@@ -64,7 +64,7 @@ class MiniBucketState:
             left = end - time.perf_counter()
             if seconds is None and steps >= (1 if sweeps is None else sweeps):
                 return
-            if seconds is not None and steps and plan.cells * _CELL > left * self.backend.threads:
+            if seconds is not None and steps and plan.cells * COSTS.bound_cell > left * self.backend.threads:
                 return
             if plan.cells > _CELLS or plan.entries * 8 > _BYTES:
                 self.exhausted = True

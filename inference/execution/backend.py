@@ -11,6 +11,7 @@ from dmcmc.inference.elimination.cuda.merge import Merged, merge_plans, mergeabl
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
+from dmcmc.inference.execution import costs
 from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables
@@ -19,10 +20,6 @@ from dmcmc.inference.runtime.stop import NO_STOP, Stop
 
 _BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a bucket may be worth the GPU
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
-# Seconds: of a joined cell and of a draw on one core, of the copies there and back, of a wave's launches, of opening
-# a GPU and loading the kernels.
-_CELL, _UPDATE, _TRIP, _WAVE, _OPEN = 0.7e-9, 5e-8, 9e-4, 7e-5, 1.0
-_MATCHED = 2.5e-4  # seconds of a mini-bucket with moment matching: launches, and copies to the host and back
 
 
 @dataclass(frozen=True)
@@ -112,7 +109,10 @@ class Backend:
             flat = flat_tables(tables, arithmetic)
             hybrid, limit = divide_work(plan, threshold), self._limit()
             cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
-            worth = 2 * float(cells.sum(dtype=float)) * _CELL > _TRIP + _MATCHED * cells.size
+            worth = (
+                2 * float(cells.sum(dtype=float)) * costs.COSTS.cell
+                > costs.COSTS.trip + costs.COSTS.matched * cells.size
+            )
             try:
                 if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
                     return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room)
@@ -178,18 +178,18 @@ class Backend:
         """Return whether so many draws would take the CPU longer than the way to the GPU and back."""
         if self.device == "cpu":
             return False
-        seconds = updates * _UPDATE / self.threads
+        seconds = updates * costs.COSTS.update / self.threads
         if self.device == "auto" and not opened():
-            return seconds > _OPEN and gpu_problem() is None
-        return seconds > _TRIP
+            return seconds > costs.COSTS.opening and gpu_problem() is None
+        return seconds > costs.COSTS.trip
 
     def bounds_on_gpu(self, seconds: float) -> bool:
         """Return whether bounds that take one core so many seconds are worth the way to the GPU and back."""
         if self.device == "cpu":
             return False
         if self.device == "auto" and not opened():
-            return seconds > 2 * _OPEN * self.threads and gpu_problem() is None
-        return seconds > 10 * _TRIP
+            return seconds > 2 * costs.COSTS.opening * self.threads and gpu_problem() is None
+        return seconds > 10 * costs.COSTS.trip
 
     def takes_at_once(self, plans: Sequence[Plan]) -> bool:
         """Return whether :meth:`eliminate_all` would carry out plans together, on the GPU."""
@@ -204,21 +204,21 @@ class Backend:
     def _gpu_threshold(self, plan: Plan) -> int | None:
         """Return the joined cells from which buckets should go to the GPU; None if the CPU is done sooner alone."""
         program = plan.program
-        alone = float(program.cells.sum(dtype=float)) * _CELL
+        alone = float(program.cells.sum(dtype=float)) * costs.COSTS.cell
         if not self._worth_a_gpu(alone):
             return None
         threshold, shared = best_threshold(
             program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
-            _BUCKETS, _CELL, _WAVE,
+            _BUCKETS, costs.COSTS.cell, costs.COSTS.wave,
         )  # fmt: skip
         return int(threshold) if self._worth_a_gpu(alone - shared) else None
 
     def _worth_a_gpu(self, seconds: float) -> bool:
         """Return whether so many seconds of one core are worth the way to the GPU and back."""
-        if self.device == "cpu" or seconds <= _TRIP:
+        if self.device == "cpu" or seconds <= costs.COSTS.trip:
             return False
         if self.device == "auto" and not opened():
-            return seconds > _OPEN * self.threads and gpu_problem() is None
+            return seconds > costs.COSTS.opening * self.threads and gpu_problem() is None
         return True
 
 

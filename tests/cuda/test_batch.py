@@ -16,6 +16,7 @@ from dmcmc.inference.elimination.cuda.merge import merge_plans
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.costs import Costs
 from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -90,7 +91,7 @@ def test_the_backend_takes_as_many_at_once_as_fit(batch, limit):
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "_BUCKETS", np.array([2]))
-        patch.setattr(backends, "_CELL", 1.0)
+        patch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
         if limit is not None:
             patch.setattr(Backend, "_limit", lambda _: limit)
             patch.setattr(Backend, "eliminate", lambda self, *work: eliminate(*work[:3]))

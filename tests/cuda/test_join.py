@@ -15,6 +15,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.costs import Costs
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat import flatten
 from dmcmc.inference.runtime.device import Device, gpu_problem
@@ -129,7 +130,7 @@ def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
     backend = Backend.of("cuda", 1)
     assert type(backend.eliminate(flat, plan, arithmetic)).__name__ == "Elimination"
     monkeypatch.setattr(backends, "_BUCKETS", np.array([10]))
-    monkeypatch.setattr(backends, "_CELL", 1.0)
+    monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
     done = backend.eliminate(flat, plan, arithmetic)
     assert type(done).__name__ == "GpuElimination"
     assert done.total() == eliminate(flat, plan, arithmetic).total()

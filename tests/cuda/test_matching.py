@@ -13,6 +13,7 @@ from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.costs import Costs
 from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.cuda.matching import eliminate_matched_hybrid, variables_in_order
 from dmcmc.inference.minibuckets.matching import eliminate_matched
@@ -159,7 +160,7 @@ def test_a_divided_plan_is_walked_in_the_order_of_the_plan(seed):
 @pytest.fixture
 def eager(monkeypatch):
     monkeypatch.setattr(backends, "_BUCKETS", np.array([6]))
-    monkeypatch.setattr(backends, "_CELL", 1.0)
+    monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
 
 
 def relaxed(backend, seed=2):

@@ -13,6 +13,7 @@ from dmcmc.inference.bounds.tighten import Tightened
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.messages import UtilMessage
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.types import Number
 from dmcmc.run.agent.above import Above
@@ -21,7 +22,6 @@ from dmcmc.run.agent.pruning import Pruning, limits_of
 from dmcmc.run.agent.rows import rows_of
 from dmcmc.samplers.contract.protocol import SampledTable
 
-_CELLS = 5e8  # table cells that a thread eliminates in a second
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
 
 
@@ -153,7 +153,7 @@ class Agent:
         """Take a tighter bound in, and eliminate what it has left of the rows, for about some seconds."""
         if tightened.pruned is not None:
             backend, arithmetic = self.means.backend, self.means.arithmetic
-            cells = int(seconds * backend.threads * _CELLS)
+            cells = int(seconds * backend.threads * COSTS.settled)
             settle(self.local, tightened.pruned, arithmetic, cells, backend.threads, backend.stop)
         self.take_bound()
         if limits is not None:
