@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from dmcmc.inference.dpop.messages import UtilMessage, UtilStep, value_step
 from dmcmc.inference.dpop.pseudotree import PseudoTree
+from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.mpi.world import World
 
@@ -244,7 +244,7 @@ def outside_phase(
     Parameters
     ----------
     work
-        ``work(agent, outside over its separator)`` is :func:`dmcmc.inference.dpop.messages.outside_steps` for an agent.
+        ``work(agent, outside over its separator)`` is :func:`.outside_steps` for an agent.
     """
     phase, outsides, sent = _Phase(post), dict[int, UtilMessage](), dict[int, Sent]()
     for agent in post.mine(reversed(tree.bottom_up)):

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from dmcmc.inference.dpop.compression import Compression, Rows
-from dmcmc.inference.dpop.messages import Node, UtilMessage, UtilStep, outside_steps, util_step
+from dmcmc.inference.dpop.util_and_value import Node, UtilMessage, UtilStep, outside_steps, util_step
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.relaxation import EXACT, Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.inference.runtime.stop import Stop
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.phases import Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
 from dmcmc.mpi.world import World

@@ -10,11 +10,11 @@ import numpy as np
 from dmcmc.inference.bounds.tighten import Allowance, tighten
 from dmcmc.inference.dpop.compression import Rows
 from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.runtime.stop import NO_STOP
 from dmcmc.mpi.world import World
 from dmcmc.run.agent.agent import Agent, Means
-from dmcmc.run.agent.below import Below
+from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.cycle import Sides, gather_sides
 from dmcmc.run.setup import Setup
 from dmcmc.samplers import registry
@@ -60,7 +60,7 @@ def first_tables(
 def _agent(setup: Setup, means: Means, number: int, table: SampledTable) -> Agent:
     """Return an agent with a table over its interface."""
     local = setup.division.locals[number]
-    return Agent(means, local, table, Below(local))
+    return Agent(means, local, table, LowerTable(local))
 
 
 def _row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
@@ -86,7 +86,7 @@ def _sampled_agents(
             whole = setup.division.locals[number]
             if local is not whole:  # exact for the listed rows only
                 table = replace(table, upper=None)
-            agents[number] = Agent(means, whole, table, Below(local, run))
+            agents[number] = Agent(means, whole, table, LowerTable(local, run))
     return agents
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.tighten import Allowance, Tightened, tighten
-from dmcmc.inference.dpop.messages import UtilMessage
+from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.parts import Parts
 from dmcmc.inference.runtime.types import Number

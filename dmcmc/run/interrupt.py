@@ -5,7 +5,7 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from dmcmc.inference.runtime.stop import Stop
+from dmcmc.inference.runtime.deadline import Stop
 
 
 class Interrupt:

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.messages import UtilMessage
+from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.stop import NO_STOP
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.phases import Post, Sent
 from dmcmc.mpi.world import World

@@ -14,7 +14,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.stop import Stop
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World

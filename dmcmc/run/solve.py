@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.interrupt import Interrupt

@@ -12,8 +12,8 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import run_parallel
 
 _SEARCH = 300_000  # words of search for a row's order

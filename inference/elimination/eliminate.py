@@ -18,7 +18,7 @@ from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables, flatten
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array
 

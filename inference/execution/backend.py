@@ -15,8 +15,8 @@ from dmcmc.inference.execution import costs
 from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
 
 _BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a bucket may be worth the GPU
 _STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back

@@ -8,8 +8,9 @@ from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.minibuckets.choose_z import plan_within
 from dmcmc.inference.minibuckets.content import eliminate_by_content
-from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets, plan_within
+from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets
 
 Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
 

@@ -22,7 +22,7 @@ from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched, roo
 from dmcmc.inference.minibuckets.plan import Partition, assemble, check_z
 from dmcmc.inference.minibuckets.plan_kernels import greedy_merges
 from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Array, Ints
 
 _SAMPLES = 128

@@ -33,7 +33,7 @@ from dmcmc.inference.minibuckets import matching_kernels as max_marginals
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array
 

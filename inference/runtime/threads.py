@@ -12,7 +12,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 _LOOK = 0.05  # seconds between two looks at the time
 

@@ -10,7 +10,8 @@ from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_
 from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets, plan_within
+from dmcmc.inference.minibuckets.choose_z import plan_within
+from dmcmc.inference.minibuckets.plan import check_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.runtime.stop import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.model.chain_model import build_model, flatten_local

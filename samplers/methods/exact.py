@@ -18,7 +18,7 @@ from dmcmc.inference.elimination.plan import check_memory, plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import flatten
-from dmcmc.inference.runtime.stop import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values

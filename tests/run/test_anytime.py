@@ -16,7 +16,7 @@ from dmcmc import Factor, Problem
 from dmcmc.formats import native
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.run.agent.above import beyond
+from dmcmc.run.agent.upper_table import beyond
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 

@@ -13,14 +13,14 @@ from support.runs import Slow, answer, begun, dense_problem, finished, hard_prob
 from dmcmc import Factor, Problem
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
-from dmcmc.inference.runtime.stop import Stop
 from dmcmc.report.plan import plan_of
 
 HEAD = """
 import os, signal, sys, threading, time
 from dmcmc.formats import native
-from dmcmc.inference.runtime.stop import Stop
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.mpi.world import connect
 from dmcmc.run.rank import Run
 from support.runs import Slow, begun, finished

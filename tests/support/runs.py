@@ -12,7 +12,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.mpi.world import World
 from dmcmc.run.interrupt import Interrupt
 from dmcmc.run.progress import Silent

@@ -11,15 +11,15 @@ from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.bounds.tighten import Tightened
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.messages import UtilMessage
+from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.agent.above import Above
-from dmcmc.run.agent.below import Below, promising
+from dmcmc.run.agent.lower_table import LowerTable, promising
 from dmcmc.run.agent.pruning import Pruning, limits_of
 from dmcmc.run.agent.rows import rows_of
+from dmcmc.run.agent.upper_table import UpperTable
 from dmcmc.samplers.contract.protocol import SampledTable
 
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
@@ -43,9 +43,9 @@ class Agent:
         The agent's problem.
     table : SampledTable
         As it is now.
-    below : Below
+    below : LowerTable
         What its table from below comes from.
-    above : Above
+    above : UpperTable
         What its table from above comes from.
     pruning : Pruning
         The rows that can still matter.
@@ -56,8 +56,8 @@ class Agent:
     means: Means
     local: LocalProblem
     table: SampledTable
-    below: Below
-    above: Above = field(default_factory=Above)
+    below: LowerTable
+    above: UpperTable = field(default_factory=UpperTable)
     pruning: Pruning = field(default_factory=Pruning)
     last: float = 0.0
 

@@ -22,7 +22,7 @@ from dmcmc.inference.bounds.dual.scale import NEVER, encode_bound
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.stop import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.threads import run_watched
 
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells

@@ -10,8 +10,8 @@ from support.problem_strategies import random_problem
 
 from dmcmc.inference.dpop.compression import Compression
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.messages import Node, outside_steps, util_step
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
+from dmcmc.inference.dpop.util_and_value import Node, outside_steps, util_step
 from dmcmc.inference.execution.relaxation import Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError

@@ -8,8 +8,8 @@ from support.problem_strategies import random_problem
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.dpop.messages import Node, util_step, value_step
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
+from dmcmc.inference.dpop.util_and_value import Node, util_step, value_step
 from dmcmc.inference.execution.relaxation import Resources
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError

@@ -12,7 +12,8 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets, plan_within
+from dmcmc.inference.minibuckets.choose_z import plan_within
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 

@@ -20,8 +20,8 @@ from dmcmc.inference.minibuckets import content as content_partition
 from dmcmc.inference.minibuckets import matching as moment_matching
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.inference.runtime.stop import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling

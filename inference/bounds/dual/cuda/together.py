@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
 from dmcmc.inference.bounds.dual.state import FIRST_SHARE, FIRST_SHIFTS, SHIFTS, DualState
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
-from dmcmc.inference.runtime.stop import Stop
 
 if TYPE_CHECKING:
     from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, Place

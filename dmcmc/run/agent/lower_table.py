@@ -13,7 +13,7 @@ _FOCUS = 4  # rows that are sampled on: one in so many, the most promising ones
 
 
 @dataclass
-class Below:
+class LowerTable:
     """What a table from below comes from.
 
     Attributes

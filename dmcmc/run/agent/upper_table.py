@@ -15,7 +15,7 @@ from dmcmc.inference.runtime.types import Number
 
 
 @dataclass
-class Above:
+class UpperTable:
     """What a table from above comes from: ``state`` is the provider's, None where there is no bound."""
 
     state: BoundState | None = None
