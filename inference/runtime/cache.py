@@ -7,6 +7,7 @@ another file, and its index races on shared file systems. A folder named after b
 import hashlib
 import os
 import platform
+import re
 import shutil
 import sys
 from contextlib import suppress
@@ -55,14 +56,38 @@ def warm_marker(what: str) -> Path | None:
 def _sources() -> tuple[str, int]:
     """Return a digest of the kernels' sources, and when the last one was written (nanoseconds)."""
     digest, changed = hashlib.sha256(), 0
-    package = Path(__file__).resolve().parents[1]
+    for source in kernel_sources(Path(__file__).resolve().parents[2]):
+        digest.update(source.name.encode() + source.read_bytes())
+        changed = max(changed, source.stat().st_mtime_ns)
+    return digest.hexdigest()[:16], changed
+
+
+def kernel_sources(root: Path) -> list[Path]:
+    """Return the files that compiled code comes from, and those that they import: their constants are compiled in.
+
+    Parameters
+    ----------
+    root
+        The folder with ``inference`` and ``samplers``: that of the sources, or the installed package.
+    """
+    found: set[Path] = set()
     for name in _PACKAGES:
-        for source in sorted((package.parent / name).rglob("*.py")):
+        for source in (root / name).rglob("*.py"):
             text = source.read_bytes()
             if any(word in text for word in _COMPILED):
-                digest.update(source.name.encode() + text)
-                changed = max(changed, source.stat().st_mtime_ns)
-    return digest.hexdigest()[:16], changed
+                found.add(source)
+                found |= _imported(text.decode(), root)
+    return sorted(found)
+
+
+def _imported(text: str, root: Path) -> set[Path]:
+    """Return our files that a text imports names from, or as modules."""
+    files = set()
+    for module, names in re.findall(r"^from dmcmc\.([\w.]+) import (\([^)]*\)|.+)", text, re.MULTILINE):
+        folder = root.joinpath(*module.split("."))
+        beside = (folder / name for name in re.findall(r"\w+", names))
+        files |= {path for stem in (folder, *beside) if (path := stem.with_suffix(".py")).is_file()}
+    return files
 
 
 @lru_cache
