@@ -15,8 +15,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Every error is one line on stderr; ``DMCMC_DEBUG=1`` adds the traceback.
     """
     quiet = announced_rank(os.environ) != 0
-    if launched(os.environ):  # some give each rank a terminal of its own: what it would show there is in their output
-        os.environ["TERM"] = "dumb"
+    _keep_output_plain()
     try:
         if quiet and _answered_alone(sys.argv[1:] if argv is None else argv):
             return 0
@@ -36,6 +35,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not quiet:
             report(error)
         return exit_code(error)
+
+
+def _keep_output_plain() -> None:
+    """Keep what libraries write for terminals out of the output.
+
+    Where colorama is there, Numba colours its errors with it, and it resets the colours of the terminal when a process
+    ends: in the middle of JSON where a launcher, as Open MPI's, gives each rank a terminal of its own. On such a
+    terminal nothing else is to be shown either.
+    """
+    os.environ["NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"] = "1"
+    if launched(os.environ):
+        os.environ["TERM"] = "dumb"
 
 
 def _answered_alone(argv: Sequence[str]) -> bool:

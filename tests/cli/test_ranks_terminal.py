@@ -35,6 +35,30 @@ def printed(*command, **environment):
     return text
 
 
+@pytest.fixture
+def colorama(tmp_path):
+    """A stand-in for colorama where Python looks first: it, too, resets the terminal when the process ends."""
+    (tmp_path / "colorama.py").write_text(
+        "import atexit, sys\n"
+        "__version__ = '0.4.6'\n"
+        "class Codes:\n"
+        "    def __getattr__(self, name): return ''\n"
+        "Fore = Style = Codes()\n"
+        "def init(): atexit.register(sys.__stdout__.write, '\\x1b[0m')\n"
+        "def reinit(): pass\n"
+        "def deinit(): pass\n"
+    )
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("environment", [{}, RANK_0])
+def test_json_stays_json_where_colorama_resets_the_terminal(environment, colorama):
+    coloured = "from numba.core.errors import termcolor; termcolor().errmsg('as Numba does when types do not match')"
+    ours = f"from dmcmc.cli.main import main; main(['samplers', '--json']); {coloured}"
+    assert ESCAPE in printed("-c", coloured, PYTHONPATH=colorama, **environment)
+    assert json.loads(printed("-c", ours, PYTHONPATH=colorama, **environment))
+
+
 @pytest.mark.parametrize("environment", [{}, RANK_0])
 def test_json_on_a_terminal_is_json(environment):
     assert json.loads(printed("-m", "dmcmc", "samplers", "--json", **environment))

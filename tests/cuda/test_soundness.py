@@ -1,8 +1,12 @@
 """With `device: cuda`, too, objective, optimum and bound are in order."""
 
+import pytest
 from support import soundness
 
 from dmcmc.inference.execution.costs import Costs
+from dmcmc.inference.runtime.device import gpu_problem
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason="no GPU")
 
 
 def test_objective_optimum_and_bound_are_in_order_on_a_gpu(monkeypatch):

@@ -198,6 +198,6 @@ def test_with_a_time_budget_tables_are_combined_as_far_as_there_is_time():
     first = answer(problem, **sections, budget=short)
     assert any(agent.z is not None for agent in first.agents)
     assert first.cycle == 1 and first.objective <= best.objective <= first.bound
-    exact = answer(problem, **sections, combine={"method": "exact"}, budget=short)
+    exact = answer(problem, **sections, combine={"method": "exact"}, budget={"time": 60.0})
     assert exact.status == "optimal" and all(agent.z is None for agent in exact.agents)
     assert all(agent.z is None for agent in answer(problem, **sections).agents)
