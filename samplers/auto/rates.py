@@ -16,6 +16,7 @@ from dmcmc.inference.bounds.dual.provider import TRIANGLES
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.cache import cache_root, kernel_cache
@@ -53,8 +54,8 @@ class Rates:
     sweep: float = 7.8e-9
     gpu_cell: float = 1.7e-12
     gpu_bucket: float = 5e-5
-    gpu_trip: float = 9e-4
-    gpu_open: float = 1.0
+    gpu_trip: float = COSTS.trip
+    gpu_open: float = COSTS.opening
     gpu_update: float = 8e-11
     gpu_sweep: float = 5e-11
     gpu_shift: float = 6e-10
