@@ -9,13 +9,15 @@ import sys
 import pytest
 
 ESCAPE = b"\x1b"
+HIGHLIGHTING = "NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING"
 RANK_0 = {"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}
 
 
 def printed(*command, **environment):
     """What a command prints on a terminal."""
     master, slave = pty.openpty()
-    env = os.environ | {"TERM": "xterm"} | environment
+    inherited = {name: value for name, value in os.environ.items() if name != HIGHLIGHTING}  # main sets it in here, too
+    env = inherited | {"TERM": "xterm"} | environment
     done = subprocess.Popen(
         [sys.executable, *command], stdout=slave, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, env=env
     )
