@@ -1,9 +1,17 @@
-"""When work has to end: at a time, or soon after somebody asks for it (Ctrl-C)."""
+"""When work has to end: at a time, or soon after somebody asks for it (Ctrl-C).
+
+Work hears of it in one of two ways. Work in pieces of at most :data:`PIECE` seconds looks between them
+(:meth:`Stop.check`, or ``stop.over`` where what there is already is of use). A kernel that is not in pieces looks at a
+flag, an array ``halt`` of one ``uint8``, every few milliseconds of its loops, and returns early when it is set:
+:func:`dmcmc.inference.runtime.threads.run_watched` runs it beside the thread that sets it.
+"""
 
 import time
 from dataclasses import dataclass, field, replace
 
 from dmcmc.inference.runtime.errors import OutOfTime
+
+PIECE = 0.1  # seconds between two looks at the time, at most
 
 
 @dataclass
@@ -38,7 +46,12 @@ class Stop:
     @property
     def over(self) -> bool:
         """Whether it is time to end."""
-        return time.perf_counter() >= min(self.until, self.wish.asked) + self.grace
+        return self.left <= 0
+
+    @property
+    def left(self) -> float:
+        """Seconds until then; negative when it is over, inf without an end."""
+        return min(self.until, self.wish.asked) + self.grace - time.perf_counter()
 
     @property
     def asked(self) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
-_LOOK = 0.05  # seconds between two looks at the time
+_LOOK = 0.02  # seconds between two looks at the time
 
 
 def cores() -> int:
@@ -68,14 +68,13 @@ def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop =
     return not left_out
 
 
-def run_watched(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop, halt: NDArray[Any]) -> None:
+def run_watched(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop, halt: NDArray[Any]) -> bool:
     """Run tasks on other threads, while this one hears signals and sets ``halt[0]`` when it is time to end.
 
-    The tasks are kernels that look at ``halt`` and then return early.
+    The tasks are kernels that look at ``halt`` and then return early. Returns whether they were left alone.
     """
     if stop is NO_STOP:
-        run_parallel(tasks, threads)
-        return
+        return run_parallel(tasks, threads)
     futures = [_pool(threads).submit(task) for task in tasks]
     try:
         while wait(futures, timeout=_LOOK).not_done:
@@ -87,3 +86,4 @@ def run_watched(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop, h
         raise
     for future in futures:
         future.result()
+    return not halt[0]
