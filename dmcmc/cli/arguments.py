@@ -177,6 +177,12 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")
     parser.add_argument("--timeout", metavar="SECONDS", help="stop then, with the best so far (after compiling)")
     parser.add_argument("--gap", metavar="GAP", help="stop at |bound - objective| / max(1, |objective|) <= GAP")
+    parser.add_argument(
+        "--memory",
+        metavar="SIZE",
+        help="bytes that each rank may take beside the interpreter's 300 MB, as 2GiB (default: half of what is free,"
+        " divided by the ranks that share it)",
+    )
     parser.add_argument("--explain", action="store_true", help="first say what each agent will do, and why")
     parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")

@@ -13,7 +13,6 @@ from dmcmc.config.yaml_lines import value_of
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
-from dmcmc.inference.runtime.memory import MOST_BYTES
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
@@ -103,7 +102,7 @@ def work(job: Job, world: World) -> Output | None:
     Mini-buckets of one agent's problem, partition functions and counts are the work of rank 0 alone.
     """
     config, problem = job.config, job.problem
-    alone = sharing_memory(config, World(), MOST_BYTES)
+    alone = sharing_memory(config, World())
     if job.task != "mpe":
         return sums(problem, alone, job.task) if world.rank == 0 else None
     split = config.combine.method == "mini-bucket" and problem.n_agents == 1
@@ -123,6 +122,6 @@ def work(job: Job, world: World) -> Output | None:
         from dmcmc.run.solve import solve
 
         with progress_for(world.rank) as progress:
-            settings = sharing_memory(config, world, MOST_BYTES)
+            settings = sharing_memory(config, world)
             result = solve(problem, settings, world, progress, explainer(job.explain))
     return explained(result) if result is not None and job.logarithms else result

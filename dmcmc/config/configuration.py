@@ -13,7 +13,7 @@ from dmcmc.config.validate import struct_of
 from dmcmc.config.yaml_lines import read, value_of
 from dmcmc.inference.runtime.errors import ConfigError
 
-OPTION_OF = {"budget.time": "timeout", "budget.gap": "gap"}  # options that are not called as their keys
+OPTION_OF = {"budget.time": "timeout", "budget.gap": "gap", "budget.memory": "memory"}  # keys that have options
 
 
 class Config(Settings, frozen=True, kw_only=True):

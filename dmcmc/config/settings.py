@@ -11,9 +11,10 @@ from dmcmc.config.document import Document
 from dmcmc.config.units import MOST, Cells, Count, Memory, Positive, Seed, Share
 from dmcmc.config.validate import struct_of
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
-from dmcmc.inference.runtime.memory import memory_limit
+from dmcmc.inference.runtime.memory import MOST_BYTES, free_memory
 
-_SHARE = 0.75  # of the memory there is
+_SHARE = 2  # one part in so many of what is free
+_LEAST = 1 << 26  # bytes that a rank has anyway
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -104,9 +105,17 @@ class Combine(Section, frozen=True):
     moment_matching: Annotated[bool, Meta(description="true or false")] = True
 
 
-def automatic_memory(ranks: int = 1, most: int = 8 << 30) -> int:
-    """Return the bytes that each of the ranks that share a machine may take."""
-    return min(most, memory_limit(_SHARE / ranks))
+def automatic_memory(ranks: int = 1) -> int:
+    """Return the bytes that each of the ranks that share a machine may take: half of what is free, divided.
+
+    It is cut to a power of two, or one and a half times that, so that what else runs seldom changes an answer.
+    """
+    free = free_memory()
+    part = (MOST_BYTES if free is None else free // _SHARE) // ranks
+    if part < _LEAST:
+        return _LEAST
+    power = 1 << (part.bit_length() - 1)
+    return power + power // 2 if part >= power + power // 2 else power
 
 
 class Budget(Section, frozen=True):
@@ -118,10 +127,10 @@ class Budget(Section, frozen=True):
         Wall seconds of the solve; what is left after a first answer goes where the gap is. None: one answer, by the
         amount of work that the other settings say.
     memory : int or "auto"
-        Bytes that the tables of one agent's elimination may have; in the combination of more than four agents, which
-        keeps the tables of all of them, each has its share of it. Every rank may take as much: ranks that share a
-        machine need it as many times. ``auto``: 8 GiB, or where that is less three quarters of the machine's (or
-        container's) memory, divided by the ranks that share it.
+        Bytes of one rank's tables and all else that a run makes; the interpreter and its libraries come on top, less
+        than 300 MB. Every rank may take as much: ranks that share a machine need it as many times. ``auto``: half of
+        what the machine (or container) has free when the run begins, divided by the ranks that share it, cut to a power
+        of two or one and a half times that.
     gap : float
         The run ends when |bound − objective| / max(1, |objective|) is no larger; 0: when the answer is proven optimal.
         Constants of the problem are part of the objective: large ones make the gap look small.

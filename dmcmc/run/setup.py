@@ -105,17 +105,11 @@ class Setup:
         )
 
 
-def sharing_memory(settings: Settings, world: World, most: int = 8 << 30) -> Settings:
-    """Return settings in which ``budget.memory`` is a number: the same on all ranks, what the narrowest machine allows.
-
-    Parameters
-    ----------
-    most
-        The bytes that ``auto`` is at most.
-    """
+def sharing_memory(settings: Settings, world: World) -> Settings:
+    """Return settings in which ``budget.memory`` is a number, on all ranks what the narrowest machine allows."""
     if settings.budget.memory != "auto":
         return settings
-    least = min(world.allgather(automatic_memory(world.local_size, most)))
+    least = min(world.allgather(automatic_memory(world.local_size)))
     return msgspec.structs.replace(settings, budget=settings.budget.shared(least))
 
 
