@@ -58,6 +58,8 @@ class Incumbent:
         When it has to end; None for a single cycle.
     tell : callable
         Called with each new point of the trace.
+    answer : tuple or None
+        Values and outcome that belong together, for other threads.
     timed_out : bool
         Whether the run ends for want of time, or because somebody asked for it.
     note : str or None
@@ -72,6 +74,7 @@ class Incumbent:
     tell: Callable[[TracePoint], object] = lambda point: None
     values: NDArray[np.int64] | None = None
     outcome: Outcome | None = None
+    answer: tuple[NDArray[np.int64], Outcome] | None = None
     timed_out: bool = False
     note: str | None = None
     combining: float = 0.0
@@ -107,6 +110,7 @@ class Incumbent:
             None if self._bound is None else [self._bound], setup.arithmetic,
             setup.division.constants, len(setup.problem.factors),
         )  # fmt: skip
+        self.answer = self.values, self.outcome
         point = TracePoint(time.perf_counter() - self.start, self.outcome.objective, self.outcome.bound)
         self._history.append((point.objective, point.bound))
         last = self.trace[-1] if self.trace else None

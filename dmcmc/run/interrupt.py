@@ -1,15 +1,39 @@
-"""Ctrl-C as a wish to stop soon, with the best answer so far; a second one stops at once."""
+"""Who asks a run to end early: a command line that hears signals, or Ctrl-C in a program of somebody's own."""
 
 import signal
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, Self
 
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Stop, Wish
+from dmcmc.results.result import Result
+
+
+def _nothing() -> None:
+    return None
+
+
+@dataclass
+class Ending:
+    """What a run and whoever may end it early know of each other.
+
+    Attributes
+    ----------
+    wish : Wish
+        To end soon, with what there is; the run looks at it.
+    best : callable
+        Set by the run: returns the best so far as a result, from any thread and without other ranks; None where there
+        is nothing yet, or the rank is not 0.
+    """
+
+    wish: Wish = field(default_factory=Wish)
+    best: Callable[[], Result | None] = _nothing
 
 
 class Interrupt:
-    """A context in which the first SIGINT is noted in ``stop`` instead of raised.
+    """A context in which the first SIGINT is noted in ``stop`` instead of raised; a second one is raised.
 
     Parameters
     ----------

@@ -81,13 +81,13 @@ def _entry(table: Table, values: Mapping[int, int]) -> float:
 def result_of(
     setup: Setup, incumbent: Incumbent, shares: Sequence[Share], ranks: int, seconds: float, cycles: int
 ) -> Result:
-    """Put the ranks' parts together."""
-    problem, outcome = setup.original, incumbent.outcome
-    assert outcome is not None and incumbent.values is not None
+    """Put the ranks' parts together; agents of which nothing is reported are left out."""
+    assert incumbent.answer is not None
+    problem, (values, outcome) = setup.original, incumbent.answer
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
-    agents = tuple(metrics[a] for a in range(problem.n_agents))
+    agents = tuple(metrics[a] for a in sorted(metrics))
     guarantee, why_not = _guarantee(setup, agents)
     status = "timeout" if incumbent.timed_out else outcome.status
     return Result(
@@ -96,9 +96,7 @@ def result_of(
         bound=outcome.bound,
         gap=outcome.gap,
         violation=outcome.violation,
-        assignment=None
-        if outcome.status == "infeasible"
-        else problem.assignment(incumbent.values[: problem.n_variables]),
+        assignment=None if outcome.status == "infeasible" else problem.assignment(values[: problem.n_variables]),
         sense="max" if problem.sense == "max" else "min",
         time=seconds,
         simulated_time=max(share.clock for share in shares),

@@ -182,6 +182,16 @@ class Run:
         shares = self.world.gather(Share(metrics, max(self.clocks.values(), default=0.0), opened()))
         if shares is None:
             return None
+        return self._result(shares)
+
+    def best_so_far(self) -> Result | None:
+        """Return what would be the result if nothing else came, from any thread and without other ranks (rank 0)."""
+        if self.incumbent.answer is None:
+            return None
+        self.incumbent.timed_out = self.incumbent.answer[1].status not in ("optimal", "infeasible")
+        return self._result([Share({}, 0.0, opened())])
+
+    def _result(self, shares: list[Share]) -> Result:
         seconds = time.perf_counter() - self.start
         return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles)
 

@@ -6,13 +6,14 @@ has proven tells every agent which of its rows can still matter, and the agents 
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.interrupt import Interrupt
+from dmcmc.run.interrupt import Ending, Interrupt
 from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
 from dmcmc.run.setup import Setup, prepare, sharing_memory
@@ -26,6 +27,7 @@ def solve(
     world: World | None = None,
     progress: Progress | None = None,
     explain: Callable[[Setup], None] | None = None,
+    ending: Ending | None = None,
 ) -> Result | None:
     """Solve a problem; called by every rank with the same arguments.
 
@@ -41,6 +43,9 @@ def solve(
         Told how far this rank is, and on rank 0 each point of the result's trace when it is reached.
     explain
         Called on rank 0 with what was chosen, before the work begins; and again if some agents had to change.
+    ending
+        How a caller that hears signals itself ends the run early. Without it, the first Ctrl-C ends a run that has a
+        time budget with the best so far, and is raised where there is none.
 
     Returns
     -------
@@ -56,7 +61,7 @@ def solve(
     world, progress = world or World(), progress or Silent()
     told = explain if explain is not None and world.rank == 0 else _ignore
     try:
-        return _solve(problem, config, world, progress, told)
+        return _solve(problem, config, world, progress, told, ending)
     except BaseException as error:
         world.give_up(error)
         raise
@@ -67,21 +72,28 @@ def _ignore(setup: Setup) -> None:
 
 
 def _solve(
-    problem: Problem, config: Settings, world: World, progress: Progress, explain: Callable[[Setup], None]
+    problem: Problem,
+    config: Settings,
+    world: World,
+    progress: Progress,
+    explain: Callable[[Setup], None],
+    ending: Ending | None,
 ) -> Result | None:
     """Prepare, start the clock, and go through the cycles."""
     config = sharing_memory(config, world)
-    seconds, stop = config.budget.time, NO_STOP
+    seconds, stop = config.budget.time, NO_STOP if ending is None else Stop(wish=ending.wish)
     if seconds is not None:
         warm_up_planning(config, world, progress)
     start = time.perf_counter()
     setup = prepare(problem, config, world)
     if seconds is not None:
         start += warm_up_solving(setup, world, progress, solve) + warm_up_gpu(setup, world, progress)
-        stop = Stop(start + seconds)
+        stop = replace(stop, until=start + seconds) if ending is not None else Stop(start + seconds)
     explain(setup)
-    with Interrupt(stop, armed=seconds is not None):
+    with Interrupt(stop, armed=seconds is not None and ending is None):
         run = Run(setup.ending(stop), world, start, progress, explain)
+        if ending is not None:
+            ending.best = run.best_so_far
         run.first_tables()
         while True:
             cycle = run.combine()
