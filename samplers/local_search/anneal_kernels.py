@@ -1,0 +1,82 @@
+# mypy: ignore-errors
+"""Chains over the whole assignment: some agents' variables in turn, by Gibbs draws; scores are kept up to date."""
+
+import numpy as np
+
+from dmcmc.inference.runtime.compile import njit
+from dmcmc.samplers.model.draw_kernels import draw, rate_of, share_unit
+from dmcmc.samplers.model.rng_kernels import philox
+from dmcmc.samplers.model.state_kernels import best_value, change, evaluate, fill_scores, gain_of
+
+
+@njit(nogil=True)
+def begin(model, z, scores):
+    """Fill the scores of a state; return its utility."""
+    fill_scores(model, z, scores)
+    return evaluate(model, z)
+
+
+@njit(_nrt=False)
+def sweep(model, part, z, scores, scratch, temperature, key, chain, trial):
+    """Draw the variables ``part[0]`` to ``part[1]`` - 1 in turn; at temperature 0 take the best; return the gain."""
+    gained = np.int64(0)
+    if temperature <= 0:
+        for v in range(part[0], part[1]):
+            new = best_value(scores, v, model.domains[v], z[v])
+            if new != z[v]:
+                gained += gain_of(scores, v, new, z[v])
+                change(model, z, scores, v, new)
+        return gained
+    per_unit = rate_of(temperature)
+    unit = share_unit(model.lanes)
+    words = philox(key[0], key[1], chain, 0, trial, part[0] >> 2)
+    for v in range(part[0], part[1]):
+        if v & 3 == 0:
+            words = philox(key[0], key[1], chain, 0, trial, v >> 2)
+        old = z[v]
+        new = draw(model, scores, v, per_unit, unit, old, words[v & 3], scratch)
+        if new != old:
+            gained += gain_of(scores, v, new, old)
+            change(model, z, scores, v, new)
+    return gained
+
+
+@njit(nogil=True)
+def anneal(model, parts, first_part, z, scores, scratch, kept, worth, temperatures, trial, key, chain, halt):
+    """Make sweeps over all parts, beginning with part ``first_part``, and keep the best state of their ends.
+
+    Parameters
+    ----------
+    parts : (k + 1,) int64
+        Variables ``parts[i]`` to ``parts[i + 1]`` - 1 move together.
+    kept : (n,) int32
+        The best state.
+    worth : (2,) int64
+        Utility of the state and of the best one.
+    temperatures : (sweeps,) float32
+    trial : int
+        Number of the first sweep, from 1.
+    halt : (1,) int64
+        Not 0 when it is time to end.
+
+    Returns
+    -------
+    int
+        Sweeps made.
+    """
+    k = parts.size - 1
+    for t in range(temperatures.size):
+        if halt[0] != 0:
+            return t
+        gained = np.int64(0)
+        for i in range(k):
+            part = (first_part + i) % k
+            span = (parts[part], parts[part + 1])
+            gained += sweep(model, span, z, scores, scratch, temperatures[t], key, chain, trial + t)
+        worth[0] += gained
+        if worth[0] > worth[1]:
+            worth[1] = worth[0]
+            kept[:] = z
+        elif temperatures[t] <= 0 and gained == 0:
+            return t + 1
+    return temperatures.size

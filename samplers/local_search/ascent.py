@@ -1,0 +1,57 @@
+"""A first assignment, and the way up from any to one that no single move makes better; decided exactly."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.samplers.local_search.graph import Graph, build_graph
+from dmcmc.samplers.local_search.graph_kernels import ascend, choose_greedily, project
+
+_LOOK = 1 << 22  # entries between two looks at the time, some hundredths of a second
+
+
+class Ascent:
+    """Moves of one variable of a problem, as it was asked.
+
+    Parameters
+    ----------
+    stop : Stop
+        Looked at every few hundredths of a second.
+    """
+
+    def __init__(self, problem: Problem, stop: Stop) -> None:
+        self.graph: Graph = build_graph(problem)
+        self.stop = stop
+
+    def greedy(self) -> NDArray[np.int64]:
+        """Return an assignment made variable by variable, each by its factors' entries or averages of them.
+
+        Variables that are not reached in time keep their first values.
+        """
+        graph = self.graph
+        n = graph.domains.size
+        z, placed = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
+        means = np.zeros((graph.scope.size, graph.widest, 2))
+        cost = np.diff(np.append(graph.at, graph.first_step)) * np.diff(graph.scope_start[: graph.dense + 1])
+        pieces = [*np.flatnonzero(np.diff(np.cumsum(cost) // _LOOK) > 0) + 1, graph.dense]
+        begin = 0
+        for end in pieces:
+            project(graph, begin, end, means)
+            begin = end
+            if self.stop.over:
+                return z
+        order = np.argsort(-np.diff(graph.start), kind="stable")
+        done, sums = 0, np.zeros((3, graph.widest))
+        while done < n and not (done and self.stop.over):
+            done = choose_greedily(graph, order, done, z, placed, means, sums, _LOOK)
+        return z
+
+    def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return an assignment with no better neighbour, by moves that each make it better."""
+        n = self.graph.domains.size
+        z, doubtful = np.array(values, dtype=np.int64), np.ones(n, dtype=np.bool_)
+        state, sums = np.zeros(2, dtype=np.int64), np.zeros((3, self.graph.widest))
+        while not ascend(self.graph, z, doubtful, state, sums, _LOOK) and not self.stop.over:
+            pass
+        return z

@@ -1,0 +1,120 @@
+"""Local search over the whole assignment: polished exactly, never worse, deterministic."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.problem_strategies import random_problem
+
+from dmcmc import Factor
+from dmcmc.inference.model.automaton import automaton_of
+from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.samplers.local_search.order import colour_agents, neighbours_of
+from dmcmc.samplers.local_search.search import LocalSearch
+
+
+def search(problem, seed=0, agents=None):
+    dense = densify(problem, 1 << 30).problem
+    return LocalSearch(problem, dense, range(problem.n_agents) if agents is None else agents, seed, 1, Stop())
+
+
+def worth(problem, values):
+    return -problem.evaluate(values).violation, problem.utility_inside(np.asarray(values))
+
+
+def better_neighbours(problem, values):
+    """Every change of one variable that makes an assignment better, by brute force."""
+    found, now = [], worth(problem, values)
+    for v, size in enumerate(problem.domains.tolist()):
+        for value in range(size):
+            moved = values.copy()
+            moved[v] = value
+            if worth(problem, moved) > now:
+                found.append((v, value))
+    return found
+
+
+def in_other_ways(problem, rng):
+    """The same problem with some factors sparse, some automata."""
+    factors = []
+    for factor in problem.factors:
+        kind = rng.integers(0, 3) if factor.scope else 0
+        if kind:
+            tuples = np.array(list(np.ndindex(factor.shape)), dtype=np.int32).reshape(-1, len(factor.scope))
+            kept = rng.random(len(tuples)) < 0.5
+            utilities = np.append(factor.table.reshape(-1)[kept], factor.table.reshape(-1)[~kept][:1])
+            if not kept.all():
+                factor = SparseFactor(factor.scope, factor.shape, tuples[kept], utilities, factor.name)
+                factor = automaton_of(factor) if kind == 2 else factor
+        factors.append(factor)
+    return replace(problem, factors=tuple(factors))
+
+
+KINDS = {
+    "whole": {},
+    "hard": {"hard": 0.6},
+    "costs": {"sense": "min"},
+    "floats": {"floats": True},
+    "huge": {"magnitude": 2**61, "hard": 0.1},
+    "free": {"hard": 0.0, "domain": 9, "variables": 9, "factors": 20},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_polished_assignments_are_no_worse_and_have_no_better_neighbour(kind, seed):
+    rng = np.random.default_rng(seed)
+    problem = in_other_ways(random_problem(seed, **KINDS[kind]), rng)
+    start = rng.integers(0, problem.domains) if problem.n_variables else np.zeros(0, dtype=np.int64)
+    polished = search(problem).polish(start)[: problem.n_variables]
+    assert worth(problem, polished) >= worth(problem, start)
+    assert better_neighbours(problem, polished) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_the_first_assignment_and_improved_ones_have_no_better_neighbour_and_are_never_worse(kind, seed):
+    problem = in_other_ways(random_problem(seed, **KINDS[kind]), np.random.default_rng(seed))
+    n, improved = problem.n_variables, []
+    first = search(problem).first()
+    best = search(problem).improve(first, None, 30, improved.append)
+    for values in [first, best, *improved]:
+        assert better_neighbours(problem, values[:n]) == []
+    ladder = [worth(problem, values[:n]) for values in [first, *improved]]
+    assert ladder == sorted(set(ladder)) and ladder[-1] == worth(problem, best[:n])
+
+
+def test_floats_are_compared_beyond_their_own_precision():
+    """1e16 + 1 − 1e16 is 1, in whatever order factors are added."""
+    problem = replace(
+        random_problem(0),
+        variables=("a",), domains=np.array([2]), owner=np.array([0]), labels=(None,),
+        factors=tuple(Factor.of((0,), [0.0, x]) for x in (1e16, 1.5, -1e16)),
+    )  # fmt: skip
+    assert search(problem).polish(np.array([0])).tolist() == [1]
+
+
+def test_work_is_the_same_every_time():
+    problem = random_problem(5, variables=12, factors=30, domain=5, hard=0.1)
+    start = search(problem).first()
+    once, again = (search(problem, seed=3).improve(start, None, 50).tolist() for _ in range(2))
+    assert once == again
+
+
+def test_nothing_is_left_when_there_is_nothing_to_search():
+    problem = random_problem(0, variables=0)
+    assert search(problem).improve(search(problem).first(), None, 5).size == 0
+
+
+def test_neighbours_have_different_colours():
+    problem = random_problem(8, variables=30, agents=12, factors=40)
+    neighbours = neighbours_of(problem)
+    colours = colour_agents(neighbours)
+    assert all(colours[a] != colours[b] for a, others in enumerate(neighbours) for b in others)
+    assert any(neighbours)
