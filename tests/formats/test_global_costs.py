@@ -7,25 +7,15 @@ from operator import eq, ge, gt, le, lt, ne
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.global_costs import TOP, costs_of
 
-from dmcmc import Problem
 from dmcmc.formats.global_functions.costs import Costs, comparison
 from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.signatures import SIGNATURES
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
-TOP = 1000
 COMPARISONS = {"==": eq, "<": lt, "<=": le, ">": gt, ">=": ge, "!=": ne}
 METRICS = {"hard": lambda gap: gap > 0, "lin": lambda gap: gap, "quad": lambda gap: gap * gap}
-
-
-def costs_of(keyword, shape, **arguments):
-    """The cost of every assignment; None where it is forbidden."""
-    factors = build(keyword, range(len(shape)), shape, arguments, Costs(TOP))
-    n = len(shape)
-    problem = Problem(tuple(map(str, range(n))), list(shape), ("a",), [0] * n, tuple(factors), sense="min")
-    found = {values: problem.evaluate(values) for values in product(*map(range, shape))}
-    return {values: None if e.violation else e.objective for values, e in found.items()}
 
 
 shapes = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(tuple)
@@ -184,5 +174,7 @@ def test_what_takes_too_long_is_refused():
 
 def test_every_kind_of_parameter_is_used():
     assert all(
-        field.kind in ("word", "cost", "whole", "list", "lists", "each") for s in SIGNATURES.values() for field in s
+        field.kind in ("word", "cost", "whole", "list", "lists", "each", "variables", "rules")
+        for s in SIGNATURES.values()
+        for field in s
     )

@@ -49,6 +49,25 @@ def best_of(problem):
     return result
 
 
+XDISCSP = """<instance><presentation name="d" format="XDisCSP 1.0" type="DisCSP"/>
+<agents nbAgents="2"><agent name="a0"/><agent name="a1"/></agents>
+<domains nbDomains="1"><domain name="d" nbValues="3">0..2</domain></domains>
+<variables nbVariables="2"><variable name="x" agent="a0" domain="d"/>
+<variable name="y" agent="a1" domain="d"/></variables>
+<relations nbRelations="2"><relation name="r" {arity} nbTuples="3" semantics="conflicts">0 0|1 1|2 2</relation>
+<relation name="s" nbTuples="0" semantics="conflicts"></relation></relations>
+<constraints nbConstraints="2"><constraint name="c" arity="2" scope="x y" reference="r"/>
+<constraint name="e" arity="1" scope="x" reference="s"/></constraints></instance>"""
+
+
+def test_relations_without_an_arity_have_that_of_their_tuples_or_of_the_constraint():
+    problem = read(XDISCSP.format(arity=""))
+    assert problem.agents == ("a0", "a1")
+    assert costs(problem) == [None, 0, 0, 0, None, 0, 0, 0, None]
+    assert costs(problem, 1) == [0, 0, 0]
+    assert "the arity is 3" in error_of(XDISCSP.format(arity='arity="3"'))
+
+
 def test_agents_own_their_variables():
     problem = read(FRODO_MEETINGS)
     assert (problem.name, problem.sense, problem.agents) == ("meetings", "min", ("ann", "bob"))

@@ -13,7 +13,7 @@ from dmcmc.files.text import Source
 from dmcmc.formats.common.tokens import shown
 from dmcmc.formats.global_functions.costs import Costs
 from dmcmc.formats.global_functions.factors import build
-from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, record
+from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, costs_in, record
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse import tabulate
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
@@ -127,11 +127,7 @@ def _least(function: Function, network: Network) -> int | None:
     if not function.keyword:
         complete = len(function.costs) >= prod(network.domains[v] for v in function.scope)
         return min([*function.costs, *([] if function.default is None or complete else [function.default])])
-    a = function.arguments
-    paid = [a.get("cost", 0), a.get("penalty", 0)]
-    paid += [cost for key in ("starts", "ends", "transitions") if function.keyword == "wregular" for *_, cost in a[key]]
-    paid += [cost for bounds in a.get("bounds", ()) for cost in bounds[3:]]
-    return 0 if min(paid) >= 0 else None
+    return 0 if min(costs_in(function.keyword, function.arguments), default=0) >= 0 else None
 
 
 def _factors(function: Function, network: Network, top: int | None) -> list[Factor]:
@@ -156,7 +152,9 @@ def _utilities(costs: NDArray[np.int64], unit: int, top: int | None) -> Array:
     return np.where(bad, -np.inf, 0.0 - costs / unit)
 
 
-def decode(keyword: str, items: Sequence[Any], scaled: Callable[[bytes], int]) -> tuple[str, dict[str, Any]]:
+def decode(
+    keyword: str, items: Sequence[Any], scaled: Callable[[bytes], int], variable: Callable[[bytes], int]
+) -> tuple[str, dict[str, Any]]:
     """Return the parameters of a global cost function by name, or first what is wrong.
 
     Parameters
@@ -165,7 +163,10 @@ def decode(keyword: str, items: Sequence[Any], scaled: Callable[[bytes], int]) -
         Words, and lists of them, in the order of the signature.
     scaled
         Turns a word into a cost.
+    variable
+        Turns a word into a variable.
     """
+    read = _Words(scaled, variable)
     arguments: dict[str, Any] = {}
     waiting = list(items)
     for kind in SIGNATURES[keyword]:
@@ -174,40 +175,49 @@ def decode(keyword: str, items: Sequence[Any], scaled: Callable[[bytes], int]) -
         if not waiting:
             return f"{kind.name}: is missing", arguments
         try:
-            arguments[kind.name] = _parameter(kind, waiting.pop(0), arguments, scaled)
+            arguments[kind.name] = read.parameter(kind, waiting.pop(0), arguments)
         except ValueError as error:
             return f"{kind.name}: {error}", arguments
     return (f"{len(waiting)} parameters too many" if waiting else ""), arguments
 
 
-def _parameter(kind: Field, item: Any, earlier: Mapping[str, Any], scaled: Callable[[bytes], int]) -> Any:
-    """Return one parameter; ValueError says what was expected."""
-    if kind.kind in ("word", "cost", "whole"):
-        if isinstance(item, list):
-            raise ValueError("expected one word")
-        if kind.kind == "cost":
-            return scaled(item)
-        if kind.kind == "whole":
-            return _whole(item)
-        word = item.decode("utf-8", "replace")
-        if word not in kind.of.split("|"):
-            raise ValueError(f"expected {' or '.join(kind.of.split('|'))}, got {shown(item)}")
-        return word
-    if not isinstance(item, list):
-        raise ValueError("expected a list")
-    if kind.kind == "each":
-        return [_whole(word) for word in _flat(item)]
-    if kind.kind == "lists":
-        return [_records(part if isinstance(part, list) else [part], kind.of, scaled) for part in item]
-    return _records(item, record(kind, earlier), scaled)
+class _Words(NamedTuple):
+    """How words are read: as costs, and as variables."""
 
+    scaled: Callable[[bytes], int]
+    variable: Callable[[bytes], int]
 
-def _records(item: Sequence[Any], kinds: str, scaled: Callable[[bytes], int]) -> list[list[int]]:
-    words = _flat(item)
-    if len(words) % len(kinds):
-        raise ValueError(f"expected {len(kinds)} numbers an entry")
-    read = [scaled(word) if kinds[i % len(kinds)] == "c" else _whole(word) for i, word in enumerate(words)]
-    return [read[i : i + len(kinds)] for i in range(0, len(read), len(kinds))]
+    def parameter(self, kind: Field, item: Any, earlier: Mapping[str, Any]) -> Any:
+        """Return one parameter; ValueError says what was expected."""
+        if kind.kind in ("word", "cost", "whole"):
+            if isinstance(item, list):
+                raise ValueError("expected one word")
+            if kind.kind == "cost":
+                return self.scaled(item)
+            if kind.kind == "whole":
+                return _whole(item)
+            word = item.decode("utf-8", "replace")
+            if word not in kind.of.split("|"):
+                raise ValueError(f"expected {' or '.join(kind.of.split('|'))}, got {shown(item)}")
+            return word
+        if not isinstance(item, list):
+            raise ValueError("expected a list")
+        if kind.kind == "each":
+            return [_whole(word) for word in _flat(item)]
+        if kind.kind == "variables":
+            return [self.variable(word) for word in _flat(item)]
+        if kind.kind == "lists":
+            return [self.records(part if isinstance(part, list) else [part], kind.of) for part in item]
+        return self.records(item, record(kind, earlier))
+
+    def records(self, item: Sequence[Any], kinds: str) -> list[list[int]]:
+        """Return the entries of a list."""
+        words = _flat(item)
+        if len(words) % len(kinds):
+            raise ValueError(f"expected {len(kinds)} numbers an entry")
+        how = {"c": self.scaled, "v": self.variable, "i": _whole}
+        read = [how[kinds[i % len(kinds)]](word) for i, word in enumerate(words)]
+        return [read[i : i + len(kinds)] for i in range(0, len(read), len(kinds))]
 
 
 def _flat(item: Sequence[Any]) -> list[bytes]:

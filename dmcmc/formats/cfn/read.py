@@ -188,12 +188,16 @@ class _Reader:
         return function
 
     def _variable_index(self, function: str) -> int:
-        name = self.tokens.word(f"function {function!r}: a variable", _PUNCTUATION)
+        what = f"function {function!r}"
+        return self._declared(what, self.tokens.word(f"{what}: a variable", _PUNCTUATION))
+
+    def _declared(self, what: str, name: str) -> int:
+        """Return the index of a variable given by its name or its index."""
         v = self.variables.get(name)
         if v is None and _INDEX.fullmatch(name.encode()):
             v = int(name)
         if v is None or v >= len(self.values):
-            self.tokens.fail(f"function {function!r}: variable {name!r} is not declared")
+            self.tokens.fail(f"{what}: variable {name!r} is not declared")
         return v
 
     def _table(self, name: str, offset: int, scope: list[int]) -> Function:
@@ -280,7 +284,10 @@ class _Reader:
         def scaled(token: bytes) -> int:
             return self._scaled(token, f"{what}: a cost")
 
-        message, arguments = decode(keyword, items, scaled)
+        def variable(token: bytes) -> int:
+            return self._declared(what, token.decode("utf-8", "replace"))
+
+        message, arguments = decode(keyword, items, scaled, variable)
         if message:
             self.tokens.fail(f"{what}: {keyword}: {message}")
         return arguments

@@ -10,17 +10,16 @@ from itertools import combinations
 from math import prod
 from typing import Any
 
-import numpy as np
-
-from dmcmc.formats.global_functions.costs import GAPS, Cost, Costs, comparison, weighted, within
-from dmcmc.formats.global_functions.signatures import SIGNATURES
-from dmcmc.inference.model.automaton import unroll
+from dmcmc.formats.global_functions.builder import Builder
+from dmcmc.formats.global_functions.costs import GAPS, Cost, Costs, comparison, within
+from dmcmc.formats.global_functions.languages import parses, runs
+from dmcmc.formats.global_functions.signatures import SIGNATURES, Field
+from dmcmc.formats.global_functions.trees import spanning_tree
+from dmcmc.formats.global_functions.two_lists import overlap, same
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
-_SMALL = 1024  # entries of an automaton that becomes a table at once
 _MOST_WORK = 2**20  # entries or steps that one function may need before automata are merged
-_HARD = np.iinfo(np.int64).min
 
 
 def build(
@@ -46,25 +45,36 @@ def build(
     """
     if not scope:
         raise ProblemError("its scope is empty")
+    arguments = dict(arguments)
     for field in SIGNATURES[keyword]:
+        arguments[field.name] = _placed(field, arguments[field.name], scope)
         if field.kind in ("lists", "each") and len(arguments[field.name]) != len(scope):
             raise ProblemError(f"{field.name}: {len(arguments[field.name])} for {len(scope)} variables")
     passes = len(scope) if keyword == "salldiff" and arguments["metric"] != "var" else 1
-    if keyword in ("salldiff", "salldiffdp", "walldiff") and passes == 1:
+    if keyword in ("salldiff", "salldiffdp", "walldiff", "ssame", "wsame", "wsamegcc") and passes == 1:
         passes = max(shape)
     if passes * sum(shape) > _MOST_WORK or (len(scope) == 2 and prod(shape) > _MOST_WORK):
         raise ResourceError("takes too many steps for domains of this size")
-    return _Builder(tuple(scope), tuple(shape), arguments, costs, name).build(keyword)
+    return _Functions(tuple(scope), tuple(shape), arguments, costs, name).build(keyword)
 
 
-class _Builder:
-    """Holds what every kind of function needs."""
+def _placed(field: Field, argument: Any, scope: Sequence[int]) -> Any:
+    """Return a parameter with places in the scope where it names variables."""
 
-    def __init__(
-        self, scope: tuple[int, ...], shape: tuple[int, ...], arguments: Mapping[str, Any], costs: Costs, name: str
-    ) -> None:
-        self.scope, self.shape, self.arguments, self.costs, self.name = scope, shape, arguments, costs, name
-        self.cost: int = arguments.get("cost", 0)
+    def place(variable: int) -> int:
+        if variable not in scope:
+            raise ProblemError(f"{field.name}: variable {variable} is not in its scope")
+        return scope.index(variable)
+
+    if field.kind == "variables":
+        return [place(variable) for variable in argument]
+    if field.kind == "list" and field.of.startswith("v"):
+        return [[place(variable), *others] for variable, *others in argument]
+    return argument
+
+
+class _Functions(Builder):
+    """All kinds of functions by name."""
 
     def build(self, keyword: str) -> list[Factor]:
         """Return the factors."""
@@ -89,75 +99,32 @@ class _Builder:
                 return [self.tally(self.indices(), lambda total: self.charge(a["metric"], gap(total, a["to"])))]
             case "wvaramong" | "wvarsum":
                 return [self.against_last(keyword)]
-            case "clique" | "knapsack" | "knapsackp":
+            case "clique" | "knapsack" | "knapsackp" | "knapsackv":
                 return [self.limited(keyword)]
             case "wregular" | "sregular" | "sregulardp":
-                return [self.regular(keyword)]
+                return [self.automaton(range(len(self.scope)), *runs(keyword, len(self.scope), a, self.costs))]
+            case "ssame" | "wsame" | "wsamegcc":
+                return same(self, keyword)
+            case "woverlap":
+                return [overlap(self)]
+            case "wdiverse" | "whdiverse" | "wtdiverse":
+                away = [[int(x != v) for x in range(size)] for v, size in zip(a["values"], self.shape, strict=True)]
+                return [self.tally(away, lambda n: 0 if n >= a["distance"] else None)]
+            case "max" | "smaxdp":
+                return [self.largest()]
+            case "sgrammar" | "sgrammardp":
+                return [Factor.of(self.scope, parses(self.shape, a, self.costs), name=self.name)]
+            case "MST":
+                return [self.automaton(range(len(self.scope)), *spanning_tree(self.shape))]
         return [self.arithmetic(keyword)]
-
-    def values(self) -> range:
-        """Return all values of the largest domain."""
-        return range(max(self.shape))
 
     def indices(self) -> list[list[int]]:
         """Return each variable's values as weights."""
         return [list(range(size)) for size in self.shape]
 
-    def charge(self, metric: str, gap: int) -> Cost:
-        """Return what a violation costs."""
-        if gap <= 0:
-            return 0
-        return self.cost * {"hard": 1, "lin": gap, "quad": gap * gap}[metric]
-
-    def violation(self, metric: str, low: int, high: int) -> Callable[[int], Cost]:
-        """Return the cost of a number that should lie between two bounds."""
-        return lambda n: self.charge(metric, max(low - n, n - high, 0))
-
-    def bounded(self) -> dict[int, Callable[[int], Cost]]:
-        """Return the cost of each bounded value's number of occurrences."""
-        functions: dict[int, Callable[[int], Cost]] = {}
-        for value, low, high, *weights in self.arguments["bounds"]:
-            if value in functions:
-                raise ProblemError(f"value {value} has bounds twice")
-            if weights:
-                functions[value] = weighted(low, high, *weights)
-            else:
-                metric = self.arguments["metric"]
-                functions[value] = self.violation("lin" if metric in ("dec", "var") else metric, low, high)
-        return functions
-
     def occurrences(self, functions: Mapping[int, Callable[[int], Cost]]) -> list[Factor]:
         """Return Σ over values of a function of how often each is taken."""
         return [self.among([[value]], function) for value, function in functions.items()]
-
-    def among(self, values: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
-        """Return a function of how many variables take one of some values."""
-        chosen = {value for (value,) in values}
-        return self.tally([[int(x in chosen) for x in range(size)] for size in self.shape], function)
-
-    def tally(self, weights: Sequence[Sequence[int]], function: Callable[[int], Cost]) -> Factor:
-        """Return a function of the sum of the weights of the values taken."""
-        offset = sum(w[0] for w in weights if len(set(w)) == 1)
-        varying = [i for i, w in enumerate(weights) if len(set(w)) > 1]
-        if not varying:
-            return self.constant(function(offset))
-        last = len(varying) - 1
-
-        def step(position: int, total: Any, value: int) -> tuple[Hashable, int | float | None]:
-            reached = total + weights[varying[position]][value]
-            return (reached, 0) if position < last else (0, self.costs.utility(function(reached)))
-
-        return self.automaton(varying, offset, step)
-
-    def automaton(self, positions: Sequence[int], start: Hashable, step: Any) -> Factor:
-        """Return an automaton over some of the scope, as a table where that is small."""
-        shape = [self.shape[i] for i in positions]
-        factor: Factor = unroll([self.scope[i] for i in positions], shape, start, step, name=self.name)
-        return Factor(factor.scope, factor.table, self.name) if prod(shape) <= _SMALL else factor
-
-    def constant(self, cost: Cost) -> Factor:
-        utility = self.costs.utility(cost)
-        return Factor.of((), np.array(-np.inf if utility is None else utility), name=self.name)
 
     def pairs(self, cost: int) -> list[Factor]:
         """Return a cost for each two variables that are equal."""
@@ -166,13 +133,6 @@ class _Builder:
             self.table((i, j), [[worth if x == y else 0 for y in range(self.shape[j])] for x in range(self.shape[i])])
             for i, j in combinations(range(len(self.scope)), 2)
         ]
-
-    def table(self, positions: Sequence[int], worth: Sequence[Sequence[int | float | None]]) -> Factor:
-        """Return a table over two variables of the scope."""
-        whole = all(u is None or isinstance(u, int) for row in worth for u in row)
-        hard = _HARD if whole else -np.inf
-        entries = np.array([[hard if u is None else u for u in row] for row in worth])
-        return Factor.of([self.scope[i] for i in positions], entries, name=self.name)
 
     def cardinality(self) -> list[Factor]:
         """Return the number of variables to change until each value occurs as often as it should, times the cost."""
@@ -225,68 +185,47 @@ class _Builder:
                 raise ProblemError("its variables have 2 values; knapsackp is for others")
             weights = [[w * x for x in range(size)] for w, size in zip(a["weights"], self.shape, strict=True)]
         else:
+            listed = a["weightedvalues"]
+            if keyword == "knapsackv":
+                listed = [[pair for place, *pair in listed if place == i] for i in range(len(self.scope))]
             weights = []
-            for pairs, size in zip(a["weightedvalues"], self.shape, strict=True):
+            for pairs, size in zip(listed, self.shape, strict=True):
                 weight: Counter[int] = Counter()
                 for value, w in pairs:
                     weight[value] += w
                 weights.append([weight[x] for x in range(size)])
         return self.tally(weights, lambda total: 0 if total >= a["capacity"] else None)
 
-    def regular(self, keyword: str) -> Factor:
-        """Return the least cost of a run that accepts the values; the state is what each state of the file costs."""
+    def largest(self) -> Factor:
+        """Return the largest of the costs that the values have."""
         a = self.arguments
-        soft = keyword != "wregular"
-        starts = [(q, 0) for (q,) in a["starts"]] if soft else a["starts"]
-        ends = {q: 0 for (q,) in a["ends"]} if soft else dict(a["ends"])
-        edges = [(q, v, r, 0) for q, v, r in a["transitions"]] if soft else a["transitions"]
-        for q in (*(q for q, _ in starts), *ends, *(q for e in edges for q in (e[0], e[2]))):
-            if not 0 <= q < a["nb_states"]:
-                raise ProblemError(f"state {q} does not exist; there are 0 to {a['nb_states'] - 1}")
-        leaving: dict[int, list[tuple[int, int, int]]] = {}
-        for q, v, r, cost in edges:
-            leaving.setdefault(q, []).append((v, r, cost))
+        costs = {(place, value): cost for place, value, cost in a["tuples"]}
         last = len(self.scope) - 1
 
-        def step(position: int, reached: Any, value: int) -> tuple[Hashable, int | float | None]:
-            best: dict[int, int] = {}
-            for q, cost in reached:
-                for v, r, more in leaving.get(q, ()):
-                    if v == value or soft:
-                        total = cost + more + (0 if v == value else self.cost)
-                        best[r] = min(best.get(r, total), total)
-            if position == last:
-                finals = [cost + ends[q] for q, cost in best.items() if q in ends]
-                return 0, self.costs.utility(min(finals) if finals else None)
-            if not best:
-                return (), None
-            # What all have paid is paid now, so that states that differ by that alone are one.
-            paid = min(best.values())
-            return tuple(sorted((q, cost - paid) for q, cost in best.items())), self._plain(paid)
+        def step(position: int, most: Any, value: int) -> tuple[Hashable, int | float | None]:
+            cost = costs.get((position, value), a["defaultcost"])
+            most = cost if most is None else max(most, cost)
+            return (most, 0) if position < last else (0, self.costs.utility(most))
 
-        first: dict[int, int] = {}
-        for q, cost in starts:
-            first[q] = min(first.get(q, cost), cost)
-        return self.automaton(range(len(self.scope)), tuple(sorted(first.items())), step)
-
-    def _plain(self, cost: int) -> int | float:
-        """Return a part of a cost as a utility."""
-        return -cost if self.costs.unit == 1 else (0 - cost) / self.costs.unit
+        return self.automaton(range(last + 1), None, step)
 
     def arithmetic(self, keyword: str) -> Factor:
         """Return a comparison of two variables' values."""
         if len(self.scope) != 2:
             raise ProblemError(f"compares 2 variables, not {len(self.scope)}")
         a = self.arguments
-        if keyword == "disj":
-            costs = [
-                [0 if x >= y + a["y"] or y >= x + a["x"] else a["penalty"] for y in range(self.shape[1])]
-                for x in range(self.shape[0])
-            ]
-        else:
-            gap = GAPS[keyword]
-            costs = [
-                [within(gap(x, y, a["constant"]), a["delta"], self.costs.unit) for y in range(self.shape[1])]
-                for x in range(self.shape[0])
-            ]
-        return self.table((0, 1), [[self.costs.utility(cost) for cost in row] for row in costs])
+
+        def cost(x: int, y: int) -> Cost:
+            if keyword not in ("disj", "sdisj"):
+                return within(GAPS[keyword](x, y, a["constant"]), a["delta"], self.costs.unit)
+            apart = x >= y + a["y"] or y >= x + a["x"]
+            if keyword == "disj":
+                return 0 if apart else int(a["penalty"])
+            if x > a["xmax"] or y > a["ymax"] or (x < a["xmax"] and y < a["ymax"] and not apart):
+                return None
+            wx: int = a["wx"] if x == a["xmax"] else 0
+            wy: int = a["wy"] if y == a["ymax"] else 0
+            return wx + wy
+
+        worth = [[self.costs.utility(cost(x, y)) for y in range(self.shape[1])] for x in range(self.shape[0])]
+        return self.table((0, 1), worth)

@@ -8,7 +8,9 @@ class Field(NamedTuple):
     """A parameter.
 
     ``kind`` is ``word`` (one of ``of``, separated by ``|``), ``cost``, ``whole``, ``list`` (records; each letter of
-    ``of`` is i for an integer or c for a cost), ``lists`` (such a list a variable) or ``each`` (an integer a variable).
+    ``of`` is i for an integer, c for a cost or v for a variable), ``lists`` (such a list a variable), ``each`` (an
+    integer a variable), ``variables`` (a list of them; in ``.wcsp`` files the lengths of all such lists stand before
+    the first) or ``rules`` (records of a grammar; ``.wcsp`` files mix those of both kinds).
     """
 
     name: str
@@ -20,10 +22,21 @@ _VAR = Field("metric", "word", "var")
 _METRIC, _COST = Field("metric", "word", "hard|lin|quad"), Field("cost", "cost")
 _COMPARATOR = Field("comparator", "word", "==|<|<=|>|>=|!=")
 _BOUNDS = Field("bounds", "list", "iii")
+_DISTANCE = (Field("distance", "whole"), Field("values", "each"))
+_LARGEST = (Field("defaultcost", "cost"), Field("tuples", "list", "vic"))
 _ARITHMETIC = (Field("constant", "whole"), Field("delta", "whole"))
 _STATES = Field("nb_states", "whole")
 _AMONG = (_VAR, _COST, Field("min", "whole"), Field("max", "whole"), Field("values", "list", "i"))
 _RUNS = (Field("starts", "list", "i"), Field("ends", "list", "i"), Field("transitions", "list", "iii"))
+_GRAMMAR = (
+    Field("metric", "word", "var|weight"),
+    _COST,
+    Field("nb_symbols", "whole"),
+    Field("nb_values", "whole"),
+    Field("start", "whole"),
+    Field("terminals", "rules", "ii"),
+    Field("non_terminals", "rules", "iii"),
+)
 _WEIGHTED = (Field("starts", "list", "ic"), Field("ends", "list", "ic"), Field("transitions", "list", "iiic"))
 
 SIGNATURES: Mapping[str, tuple[Field, ...]] = {
@@ -33,11 +46,23 @@ SIGNATURES: Mapping[str, tuple[Field, ...]] = {
     "sgccdp": (_VAR, _COST, _BOUNDS),
     "samong": _AMONG,
     "samongdp": _AMONG,
-    "sregular": (_VAR, _COST, _STATES, *_RUNS),
+    "ssame": (_COST, Field("vars1", "variables"), Field("vars2", "variables")),
+    "sregular": (Field("metric", "word", "var|edit"), _COST, _STATES, *_RUNS),
     "sregulardp": (_VAR, _COST, _STATES, *_RUNS),
     "wregular": (_STATES, *_WEIGHTED),
+    "sgrammar": _GRAMMAR,
+    "sgrammardp": _GRAMMAR,
+    "max": _LARGEST,
+    "smaxdp": _LARGEST,
+    "MST": (),
     "walldiff": (_METRIC, _COST),
     "wgcc": (_METRIC, _COST, _BOUNDS),
+    "wsame": (_METRIC, _COST),
+    "wsamegcc": (_METRIC, _COST, _BOUNDS),
+    "woverlap": (_METRIC, _COST, _COMPARATOR, Field("to", "whole")),
+    "wdiverse": _DISTANCE,
+    "whdiverse": _DISTANCE,
+    "wtdiverse": _DISTANCE,
     "wamong": (_METRIC, _COST, Field("values", "list", "i"), Field("min", "whole"), Field("max", "whole")),
     "wvaramong": (Field("metric", "word", "hard"), _COST, Field("values", "list", "i")),
     "wsum": (_METRIC, _COST, _COMPARATOR, Field("to", "whole")),
@@ -45,17 +70,41 @@ SIGNATURES: Mapping[str, tuple[Field, ...]] = {
     "clique": (Field("rhs", "whole"), Field("values", "lists", "i")),
     "knapsack": (Field("capacity", "whole"), Field("weights", "each")),
     "knapsackp": (Field("capacity", "whole"), Field("weightedvalues", "lists", "ii")),
+    "knapsackv": (Field("capacity", "whole"), Field("weightedvalues", "list", "vii")),
     ">=": _ARITHMETIC,
     ">": _ARITHMETIC,
     "<=": _ARITHMETIC,
     "<": _ARITHMETIC,
     "=": _ARITHMETIC,
     "disj": (Field("x", "whole"), Field("y", "whole"), Field("penalty", "cost")),
+    "sdisj": (
+        Field("x", "whole"),
+        Field("y", "whole"),
+        Field("xmax", "whole"),
+        Field("ymax", "whole"),
+        Field("wx", "cost"),
+        Field("wy", "cost"),
+    ),
 }
 
-ANY_SENSE = ("clique", "knapsack", "knapsackp")  # mean the same where utilities are maximised
+ANY_SENSE = ("clique", "knapsack", "knapsackp", "knapsackv", "MST", "wdiverse", "whdiverse", "wtdiverse")
+"""These only forbid: they mean the same where utilities are maximised."""
 
 
 def record(field: Field, earlier: Mapping[str, Any]) -> str:
-    """Return the letters of a list's records; those of ``sgcc wdec`` have two weights."""
+    """Return the letters of a list's records: those of ``sgcc wdec`` have two weights, of a weighted grammar one."""
+    if field.kind == "rules":
+        return field.of + "c" if earlier["metric"] == "weight" else field.of
     return field.of + "cc" if field is _BOUNDS and earlier.get("metric") == "wdec" else field.of
+
+
+def costs_in(keyword: str, arguments: Mapping[str, Any]) -> list[int]:
+    """Return all costs that a function's parameters name."""
+    named: list[int] = []
+    for field in SIGNATURES[keyword]:
+        if field.kind == "cost":
+            named.append(arguments[field.name])
+        elif field.kind in ("list", "rules"):
+            places = [i for i, letter in enumerate(record(field, arguments)) if letter == "c"]
+            named += [entry[i] for entry in arguments[field.name] for i in places]
+    return named

@@ -246,7 +246,12 @@ class _Reader:
         what = f"{what}: {keyword}"
         arguments: dict[str, Any] = {}
         for field in SIGNATURES[keyword]:
-            arguments[field.name] = self._parameter(field, f"{what}: {field.name}", arguments, len(scope))
+            if field.kind == "variables" and field.name not in arguments:
+                arguments |= self._variable_lists(what, [f.name for f in SIGNATURES[keyword] if f.kind == field.kind])
+            elif field.kind == "rules" and field.name not in arguments:
+                arguments |= self._rules(what)
+            elif field.name not in arguments:
+                arguments[field.name] = self._parameter(field, f"{what}: {field.name}", arguments, len(scope))
         try:
             return build(keyword, scope, shape, arguments, Costs(self.top), name)
         except (ProblemError, ResourceError) as error:
@@ -275,6 +280,25 @@ class _Reader:
             self.fail(f"{what}: {count} entries", begin)
         records: list[list[int]] = self.take(count * len(kinds), what).reshape(count, len(kinds)).tolist()
         return records
+
+    def _variable_lists(self, what: str, names: Sequence[str]) -> dict[str, list[int]]:
+        """Read lists of variables; their lengths stand before the first."""
+        begin = self.at
+        sizes = self.take(len(names), f"{what}: sizes of lists").tolist()
+        if min(sizes) < 0:
+            self.fail(f"{what}: a list of {min(sizes)} variables", begin)
+        return {name: self.take(size, f"{what}: {name}").tolist() for name, size in zip(names, sizes, strict=True)}
+
+    def _rules(self, what: str) -> dict[str, list[list[int]]]:
+        """Read a grammar's rules: 0 a value, 1 two symbols; 2, 3 the same with weights."""
+        rules: dict[str, list[list[int]]] = {"terminals": [], "non_terminals": []}
+        for _ in range(int(self.take(1, f"{what}: number of rules")[0])):
+            begin, kind = self.at, int(self.take(1, f"{what}: a rule")[0])
+            if not 0 <= kind <= 3:
+                self.fail(f"{what}: a rule of kind {kind}; there are 0 to 3", begin)
+            rule = self.take(2 + kind % 2 + kind // 2, f"{what}: a rule").tolist()
+            rules["non_terminals" if kind % 2 else "terminals"].append(rule)
+        return rules
 
     def _scope_error(self, index: int, v: int, reason: int) -> str:
         if reason == wcsp_kernels.TWICE:

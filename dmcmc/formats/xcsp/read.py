@@ -188,7 +188,7 @@ class _Reader:
         self.fail(element, f"{what}: its reference {reference[:40]!r} is no relation, predicate or function")
 
     def extensional(self, relation: Relation, scope: list[int], name: str, element: Element) -> Factor:
-        if relation.arity != len(scope):
+        if relation.arity not in (None, len(scope)):
             self.fail(element, f"constraint {name!r}: {len(scope)} variables, but {relation.what} has {relation.arity}")
         domains = tuple(self.domain_of[v] for v in scope)
         factor = self.tables.get((relation.name, domains))

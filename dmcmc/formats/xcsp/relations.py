@@ -23,7 +23,8 @@ class Relation:
 
     Attributes
     ----------
-    arity : int
+    arity : int or None
+        The file's or the first tuple's; None where neither says (a relation of XDisCSP 1.0 without tuples).
     tuples : list of tuple of numbers
         As the file has them: values, not their indices.
     default : number or None
@@ -36,7 +37,7 @@ class Relation:
         self.source, self.element, self.sense = source, element, sense
         self.name = element.attributes.get("name", "")
         self.what = f"relation {self.name!r}"
-        self.arity = self._count("arity")
+        self.arity = self._count("arity") if "arity" in element.attributes else None
         soft = ":" in element.text or "defaultCost" in element.attributes
         semantics = element.attributes.get("semantics", "soft" if soft else "")
         forbidden = inf if sense == "min" else -inf
@@ -82,6 +83,8 @@ class Relation:
             words = after.split()
             if not words and not colon:
                 continue
+            if self.arity is None:
+                self.arity = len(words)
             if len(words) != self.arity:
                 raise self.fail(f"the tuple {after.strip()[:40]!r} has {len(words)} values; the arity is {self.arity}")
             if cost is None:
