@@ -10,8 +10,8 @@ from imports import ROOT, files
 from dmcmc.formats import native
 from dmcmc.generators import registry as generators
 
-SHARED = ("benchmarks", "benchmarks/baselines")  # rooms of what scripts share
-SCRIPTS = sorted(f.path.removesuffix(".py").replace("/", ".") for f in files("benchmarks") if f.room not in SHARED)
+STARTED = '__name__ == "__main__"'  # others are what scripts share
+SCRIPTS = sorted(f.path.removesuffix(".py").replace("/", ".") for f in files("benchmarks") if STARTED in f.text)
 WCSP = "small 4 2 4 100 2 2 2 2 2 0 1 0 2 0 1 3 1 0 5 2 1 2 1 1 0 0 4 2 2 3 0 1 1 1 6 1 0 1 1 1 2"
 QUICK = {
     "benchmarks.bounds.providers": "--seconds 0.01 --only ms_A10_n10_D24 --close 0.01",

@@ -1,6 +1,12 @@
-"""Run one of the local searches from random states, again and again, until the time is over."""
+"""Run one of the local searches from random states, again and again, until the time is over.
+
+    python -m benchmarks.baselines.search FILE [--searches ascent dsa-b dsa-c mgm2] [--seconds 5] [--seed 0]
+
+A JSON line for each says when each better assignment was found: seconds, objective, violations.
+"""
 
 import itertools
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +18,8 @@ from numpy.typing import NDArray
 
 from benchmarks.baselines import search_kernels as kernels
 from benchmarks.baselines.layout import Layout, lay_out
-from dmcmc import Problem
+from benchmarks.harness import options
+from dmcmc import Problem, load
 from dmcmc.inference.runtime.threads import cores, run_parallel
 
 PROBABILITIES = (0.3, 0.5, 0.7, 0.9)  # of DSA's moves, from start to start
@@ -112,3 +119,21 @@ def _until(best: _Best, numbers: Any, starts: Callable[[int, int, NDArray[np.int
         if now >= end:
             return
         count = max(1, min(2 * count, int(count * min(_SLICE, end - now) / max(now - begun, 1e-6)), 1 << 20))
+
+
+def main() -> None:
+    """Search, and say what was found."""
+    parser = options(__file__, __doc__)
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--searches", nargs="+", choices=SEARCHES, default=list(SEARCHES))
+    parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    problem = load(given.file)
+    for name in given.searches:
+        found = search(problem, name, given.seconds, given.seed)
+        print(json.dumps({"search": name, "starts": found.starts, "trace": found.trace}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
