@@ -1,12 +1,20 @@
-"""Distributed constraint optimisation with multi-variable agents: :func:`load` or :func:`generate`, :func:`solve`."""
+"""Distributed constraint optimisation with multi-variable agents: :func:`load` or :func:`generate`, :func:`solve`.
 
-from dmcmc.api import generate, load, plan, solve, solve_on
-from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
-from dmcmc.inference.model.problem import Evaluation, Factor, Problem
-from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.report.plan import AgentPlan, Plan
-from dmcmc.results.result import Result, TracePoint
-from dmcmc.results.version import __version__
+Names are imported when they are first asked for: the command line hears signals before it imports anything that takes
+long.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dmcmc.api import generate, load, plan, solve, solve_on
+    from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
+    from dmcmc.inference.model.problem import Evaluation, Factor, Problem
+    from dmcmc.inference.runtime.errors import DmcmcError
+    from dmcmc.report.plan import AgentPlan, Plan
+    from dmcmc.results.result import Result, TracePoint
+    from dmcmc.results.version import __version__
 
 __all__ = [
     "AgentPlan",
@@ -30,3 +38,26 @@ __all__ = [
     "solve",
     "solve_on",
 ]
+
+_HOMES = {
+    "dmcmc.api": ("generate", "load", "plan", "solve", "solve_on"),
+    "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
+    "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
+    "dmcmc.inference.runtime.errors": ("DmcmcError",),
+    "dmcmc.report.plan": ("AgentPlan", "Plan"),
+    "dmcmc.results.result": ("Result", "TracePoint"),
+    "dmcmc.results.version": ("__version__",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what belongs to a public name."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

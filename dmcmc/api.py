@@ -169,6 +169,8 @@ def solve(
     ------
     DmcmcError
         One line: a setting that is not allowed, a table that does not fit the memory, a method that is not known.
+    KeyboardInterrupt
+        At Ctrl-C. With a time budget, the first one during the run ends it with the best so far instead.
 
     Examples
     --------

@@ -35,6 +35,8 @@ class World:
     rank, size : int
     local_rank, local_size : int
         Which of the ranks that share this node, and so its cores and memory, this is, and how many do.
+    neighbours : tuple of int
+        The processes of those others that this one can send signals to.
     agreed : Exception or None
         The error that was last raised on all ranks.
     """
@@ -44,7 +46,7 @@ class World:
         self.agreed: Exception | None = None
         self.rank: int = 0 if comm is None else comm.Get_rank()
         self.size: int = 1 if comm is None else comm.Get_size()
-        self.local_rank, self.local_size = (0, 1) if comm is None else _place_on_this_node(comm)
+        self.local_rank, self.local_size, self.neighbours = (0, 1, ()) if comm is None else _place_on_this_node(comm)
 
     def bcast(self, value: Any) -> Any:
         """Return rank 0's value on every rank."""
@@ -166,11 +168,25 @@ def _severity(error: Exception) -> int:
     return 0 if isinstance(error, FailedElsewhere) else 1 if isinstance(error, OutOfTime) else 2
 
 
-def _place_on_this_node(comm: Any) -> tuple[int, int]:
-    """Return which of the ranks that share this node's memory this is, and how many there are."""
+def _place_on_this_node(comm: Any) -> tuple[int, int, tuple[int, ...]]:
+    """Return which of the ranks that share this node's memory this is, how many there are, and the others' processes.
+
+    Ranks in containers of their own number processes differently: they are no neighbours.
+    """
     from mpi4py import MPI
 
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    place: tuple[int, int] = node.Get_rank(), node.Get_size()
+    rank, space = node.Get_rank(), _process_space()
+    others = enumerate(node.allgather((space, os.getpid())))
+    neighbours = tuple(pid for other, (its, pid) in others if other != rank and space is not None and its == space)
+    place: tuple[int, int, tuple[int, ...]] = rank, node.Get_size(), neighbours
     node.Free()
     return place
+
+
+def _process_space() -> str | None:
+    """Return a name of the space that this process's number is from; None where that is not known."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None

@@ -11,7 +11,7 @@ from dmcmc.results.version import __version__
 
 _EXITS = (
     "exit status: 0 an assignment that breaks no hard constraint (also when the time is over), 1 none found, or failed,"
-    " 2 bad input or not available, 3 proven infeasible"
+    " 2 bad input or not available, 3 proven infeasible, 130 or 143 interrupted before there was an answer"
 )
 _RENAMED = {"--partition": "--split"}
 _COMMANDS = ("run", "solve", "generate", "convert", "graph", "samplers", "info")

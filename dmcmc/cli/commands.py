@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from dmcmc.cli.failure import exit_code, report
 from dmcmc.cli.inputs import check_run, configuration, explainer, load, options_of
+from dmcmc.cli.signals import SIGNALS
 from dmcmc.cli.terminal import emit
 from dmcmc.config.configuration import Config
 from dmcmc.config.problem_section import problem_of
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from dmcmc.mpi.world import World
+    from dmcmc.run.interrupt import Ending
 
 J = TypeVar("J", bound=tuple[Any, ...])  # a job: what every rank needs, a configuration first
 R = TypeVar("R", bound=Output)
@@ -44,25 +46,29 @@ def solve(arguments: Namespace) -> int:
 def _on_all_ranks(
     arguments: Namespace,
     prepare: Callable[[Namespace], J],
-    work: Callable[[J, "World"], R | None],
+    work: Callable[[J, "World", "Ending | None"], R | None],
     summarise: Callable[[R], "RenderableType"],
 ) -> int:
-    """Let rank 0 prepare a job, all ranks do it, and rank 0 deliver what comes out."""
+    """Let rank 0 prepare a job, all ranks do it, and rank 0 deliver what comes out: sooner if a signal asks for it."""
     from dmcmc.mpi.world import connect
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect says it in one line
         world = connect()
+    SIGNALS.join(world)
     ready = _prepare_together(world, arguments, prepare)
     if isinstance(ready, int):
         return ready
+    ending = SIGNALS.begin(lambda found: _deliver(found, ready[0], arguments.json, summarise))
     try:
-        result = work(ready, world)
+        result = work(ready, world, ending)
     except (Exception, KeyboardInterrupt) as error:
+        if SIGNALS.told:  # work that was given up, or a rank that has gone
+            return SIGNALS.finish()
         if world.size == 1:
             raise
         return _abort(world, error)
-    return 0 if result is None else _deliver(result, ready[0], arguments.json, summarise)
+    return 0 if result is None else SIGNALS.deliver(result)
 
 
 def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[Namespace], J]) -> J | int:
@@ -96,12 +102,12 @@ def _prepare(arguments: Namespace) -> _Job:
     return _Job(config, problem_of(config.problem, document), arguments.explain)
 
 
-def _solve(job: _Job, world: "World") -> Result | None:
+def _solve(job: _Job, world: "World", ending: "Ending | None") -> Result | None:
     from dmcmc.cli.progress import progress_for
     from dmcmc.run.solve import solve
 
     with progress_for(world.rank) as progress:
-        return solve(job.problem, job.config, world, progress, explainer(job.explain))
+        return solve(job.problem, job.config, world, progress, explainer(job.explain), ending)
 
 
 def _abort(world: "World", error: BaseException) -> int:

@@ -4,24 +4,36 @@ import os
 import sys
 from collections.abc import Sequence
 
-from dmcmc.cli.arguments import parse_arguments
-from dmcmc.cli.failure import exit_code, report
+from dmcmc.cli.signals import SIGNALS
 from dmcmc.mpi.launcher import announced_rank, launched
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line and return its exit code: 0 done, 1 failed, 2 bad input or not available, 3 infeasible.
 
-    Every error is one line on stderr; ``DMCMC_DEBUG=1`` adds the traceback.
+    Every error is one line on stderr; ``DMCMC_DEBUG=1`` adds the traceback. Without ``argv`` the process is this
+    command line's own: signals are heard from here on, and what they end is left at once.
     """
+    if argv is not None:
+        return _run(argv)
+    SIGNALS.listen()
+    code = _run(sys.argv[1:])
+    SIGNALS.leave(code)
+    return code
+
+
+def _run(argv: Sequence[str]) -> int:
+    from dmcmc.cli.failure import exit_code, report  # what takes long is imported when signals are heard
+
     quiet = announced_rank(os.environ) != 0
     _keep_output_plain()
     try:
-        if quiet and _answered_alone(sys.argv[1:] if argv is None else argv):
+        if quiet and _answered_alone(argv):
             return 0
-        arguments = parse_arguments(list(sys.argv[1:] if argv is None else argv))
         from dmcmc.cli import commands
+        from dmcmc.cli.arguments import parse_arguments
 
+        arguments = parse_arguments(list(argv))
         return commands.COMMANDS[arguments.command](arguments)
     except SystemExit as end:  # --help and --version
         try:

@@ -4,6 +4,7 @@ import sys
 from types import TracebackType
 from typing import Any, Self
 
+from dmcmc.cli.signals import SIGNALS
 from dmcmc.run.progress import Silent
 
 
@@ -30,6 +31,7 @@ class Terminal(Silent):
 
     def __enter__(self) -> Self:
         self._bar.start()
+        SIGNALS.tidy = self._bar.stop
         return self
 
     def __exit__(

@@ -16,6 +16,7 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
+from dmcmc.run.interrupt import Ending
 from dmcmc.run.setup import sharing_memory
 from dmcmc.run.sums import sums
 
@@ -96,7 +97,7 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     return options
 
 
-def work(job: Job, world: World) -> Output | None:
+def work(job: Job, world: World, ending: Ending | None) -> Output | None:
     """Do a job; called by every rank, returns the answer on rank 0.
 
     Mini-buckets of one agent's problem, partition functions and counts are the work of rank 0 alone.
@@ -123,5 +124,5 @@ def work(job: Job, world: World) -> Output | None:
 
         with progress_for(world.rank) as progress:
             settings = sharing_memory(config, world)
-            result = solve(problem, settings, world, progress, explainer(job.explain))
+            result = solve(problem, settings, world, progress, explainer(job.explain), ending)
     return explained(result) if result is not None and job.logarithms else result

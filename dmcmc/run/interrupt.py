@@ -31,6 +31,11 @@ class Ending:
     wish: Wish = field(default_factory=Wish)
     best: Callable[[], Result | None] = _nothing
 
+    @property
+    def running(self) -> bool:
+        """Whether the run has come so far that there may be something."""
+        return self.best is not _nothing
+
 
 class Interrupt:
     """A context in which the first SIGINT is noted in ``stop`` instead of raised; a second one is raised.

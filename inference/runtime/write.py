@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+_PARTS: set[Path] = set()  # files being written
+
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
@@ -23,6 +25,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """
     target = Path(os.path.realpath(path))
     part = target.with_name(f".{os.getpid()}-{secrets.token_hex(4)}.part")
+    _PARTS.add(part)
     try:
         with open(part, "xb") as stream:
             yield stream
@@ -30,5 +33,13 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         os.replace(part, target)
     finally:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        _PARTS.discard(part)
+
+
+def discard_parts() -> None:
+    """Delete what has been written of files that are not whole yet: for a process that ends at once."""
+    for part in list(_PARTS):
         with contextlib.suppress(OSError):
             part.unlink()

@@ -294,7 +294,7 @@ def test_one_failing_rank_ends_all_within_10_seconds(rank: int) -> None:
     config()
     Path("fail.py").write_text(
         "import sys, importlib, dmcmc.cli.main\n"
-        "def solve(problem, config, world=None, progress=None, explain=None):\n"
+        "def solve(problem, config, world=None, progress=None, explain=None, ending=None):\n"
         f"    if world.rank == {rank}: raise ValueError('boo')\n"
         "    for _ in range(4): world.bcast(None)\n"
         "    import time; time.sleep(60)\n"

@@ -1,0 +1,213 @@
+"""SIGINT and SIGTERM on the command line: the best so far within about a second; a second signal ends at once.
+
+A thread of its own hears them, as the main one may be anywhere: importing, in a compiler, in a kernel, waiting for
+another rank. It asks the run to end, which then mostly delivers its answer itself. Where that takes too long, the
+thread delivers the best so far, and ends the process where it stands; where there is nothing yet, one line says so.
+
+Rank 0 delivers, and the launcher ends the others when it is gone. A rank that is told alone tells those of its machine;
+elsewhere it is heard when the ranks next agree, or all are ended with it.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from dmcmc.mpi.launcher import announced_rank
+
+if TYPE_CHECKING:
+    from dmcmc.mpi.world import World
+    from dmcmc.run.interrupt import Ending
+
+_GRACE = 0.6  # seconds in which a run delivers its answer itself
+_OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
+_LAST = 1.7  # then the process ends, whatever it does
+_SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice
+_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_PASSED_ON: dict[int, signal.Signals] = {}  # from a rank of the same machine
+if hasattr(signal, "SIGUSR1"):  # not on Windows
+    _PASSED_ON = {signal.SIGUSR1: signal.SIGINT, signal.SIGUSR2: signal.SIGTERM}
+
+
+class Signals:
+    """What has been heard, and the one answer that is given to it.
+
+    Attributes
+    ----------
+    told : int
+        The signal that asked for the end; 0 before.
+    tidy : callable
+        Takes what shows the progress from the terminal.
+    """
+
+    def __init__(self) -> None:
+        self.told: int = 0
+        self.tidy: Callable[[], object] = _nothing
+        self._listening = False
+        self._ending: Ending | None = None
+        self._deliver: Callable[[Any], int] | None = None
+        self._world: World | None = None
+        self._claim, self._claimed = threading.Lock(), False
+        self._delivered = threading.Event()
+        self._code: int | None = None
+
+    def listen(self) -> None:
+        """Hear signals from now on; for a process that is a command line's own."""
+        if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "siginterrupt"):
+            return  # on Windows
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        threading.Thread(target=self._hear, args=(reader,), name="signals", daemon=True).start()
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        for number in (*_WORDS, *_PASSED_ON):
+            signal.signal(number, _noted)
+            signal.siginterrupt(number, False)
+        self._listening = True
+
+    def join(self, world: "World") -> None:
+        """Know the ranks from now on."""
+        self._world = world
+
+    def begin(self, deliver: Callable[[Any], int]) -> "Ending | None":
+        """Return what a run is to look at, and leave its best so far with; None where nobody listens.
+
+        Parameters
+        ----------
+        deliver
+            Writes and prints a result; returns the exit code.
+        """
+        from dmcmc.run.interrupt import Ending
+
+        self._deliver, ending = deliver, Ending()
+        if self.told:
+            ending.wish.ask()
+        self._ending = ending if self._listening else None
+        return self._ending
+
+    def deliver(self, result: Any) -> int:
+        """Deliver a run's own result, if nobody has delivered one yet; return the exit code."""
+        assert self._deliver is not None
+        if not self._listening:
+            return self._deliver(result)
+        return self._once(result) if self._claims() else self._waited()
+
+    def finish(self) -> int:
+        """Deliver the best so far, or say that there is none; return the exit code."""
+        if not self._claims():
+            return self._waited()
+        best = None if self._ending is None else self._ending.best()
+        if best is not None:
+            return self._once(best)
+        self.tidy()
+        self._say("" if self._deliver is None else "there is no answer yet")
+        self._code = 128 + self.told
+        self._delivered.set()
+        return self._code
+
+    def leave(self, code: int) -> None:
+        """End a process that has been told to, however much still works in it; all ranks do."""
+        if not self.told:
+            return
+        self._code = code
+        if self._world is not None and self._world.comm is not None:
+            from mpi4py import MPI
+
+            MPI.Finalize()
+        _exit(code)
+
+    def _hear(self, reader: int) -> None:
+        """Wait for signals: the first starts the end, and if that takes too long, ends the process; so does another."""
+        first, told = signal.Signals(os.read(reader, 1)[0]), time.perf_counter()
+        self.told = _PASSED_ON.get(first, first)
+        threading.Thread(target=self._end, args=(first,), name="end", daemon=True).start()
+        while (left := told + _LAST - time.perf_counter()) > 0:
+            if select.select([reader], [], [], left)[0]:
+                number = signal.Signals(os.read(reader, 1)[0])
+                if number in _WORDS and time.perf_counter() - told > _SAME:
+                    self._end_now(128 + number)
+        self._end_now(128 + self.told if self._code is None else self._code)
+
+    def _end(self, first: signal.Signals) -> None:
+        """Do what the first signal asks for."""
+        if self._ending is not None:
+            self._ending.wish.ask()
+        if first in _WORDS:
+            self._tell_others()
+        if self._rank == 0:
+            if self._ending is not None and self._ending.running:
+                self._delivered.wait(_GRACE)
+            code = self.finish()
+        else:
+            time.sleep(_OTHERS)
+            self._say(f"rank {self._rank}")
+            code = 128 + self.told
+        self._give_up_others(code)
+        _exit(code)
+
+    @property
+    def _rank(self) -> int:
+        return announced_rank(os.environ) if self._world is None else self._world.rank
+
+    def _claims(self) -> bool:
+        """Return whether the caller is the first that delivers; only rank 0 does."""
+        with self._claim:
+            claimed, self._claimed = self._claimed, True
+        return not claimed and self._rank == 0
+
+    def _once(self, result: Any) -> int:
+        assert self._deliver is not None
+        self.tidy()
+        self._code = self._deliver(result)
+        self._delivered.set()
+        return self._code
+
+    def _waited(self) -> int:
+        """Return the exit code of the answer that another thread gives."""
+        self._delivered.wait()
+        return 1 if self._code is None else self._code
+
+    def _say(self, more: str) -> None:
+        line = f"dmcmc: {_WORDS[signal.Signals(self.told)]}{more and ': '}{more}\n"
+        os.write(2, line.encode())
+
+    def _tell_others(self) -> None:
+        """Pass it on to the ranks of this machine."""
+        for neighbour in [] if self._world is None else self._world.neighbours:
+            with contextlib.suppress(OSError):  # it has ended
+                os.kill(neighbour, next(code for code, meant in _PASSED_ON.items() if meant == self.told))
+
+    def _give_up_others(self, code: int) -> None:
+        """End ranks on other machines: launchers do not all do so when one ends."""
+        if self._world is not None and self._world.size > self._world.local_size:
+            self._world.abort(code)
+
+    def _end_now(self, code: int) -> NoReturn:
+        if self._claimed:  # what is being written is worth a moment
+            self._delivered.wait(_SAME)
+        _exit(code)
+
+
+def _exit(code: int) -> NoReturn:
+    """End the process at once; leave no part of a file, and the terminal as it was."""
+    write = sys.modules.get("dmcmc.inference.runtime.write")
+    if write is not None:
+        write.discard_parts()
+    if os.isatty(2):
+        os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
+    os._exit(code)
+
+
+def _nothing() -> None:
+    pass
+
+
+def _noted(number: int, frame: object) -> None:
+    """Do nothing: the thread hears of it."""
+
+
+SIGNALS = Signals()
