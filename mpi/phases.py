@@ -144,7 +144,8 @@ def util_phase(
     post: Post,
     clocks: dict[int, float],
     work: Callable[[int, list[Utils]], Steps],
-) -> tuple[dict[int, Steps], dict[int, Sent]]:
+    sent: dict[int, Sent],
+) -> dict[int, Steps]:
     """Run the UTIL phase for this rank's agents.
 
     Parameters
@@ -153,13 +154,15 @@ def util_phase(
         When each of this rank's agents has finished its local table; moved on here.
     work
         ``work(agent, messages of its children)`` makes the agent's steps.
+    sent
+        Takes what each agent sends, also where the phase fails.
 
     Raises
     ------
     Exception
         What ``work`` raises on any rank, on all of them (:meth:`dmcmc.mpi.world.World.agree`).
     """
-    phase, steps, sent = _Phase(post), dict[int, Steps](), dict[int, Sent]()
+    phase, steps = _Phase(post), dict[int, Steps]()
     for agent in post.mine(tree.bottom_up):
         arrived = [post.receive("UTIL", child, child) for child in tree.children[agent]]
         start, messages = time.perf_counter(), [message for message, _ in arrived]
@@ -173,7 +176,7 @@ def util_phase(
             sent[agent] = Sent(1, util_size(message))
             post.send("UTIL", agent, tree.parent[agent], (message, clocks[agent]))
     phase.close()
-    return steps, sent
+    return steps
 
 
 class Chosen(NamedTuple):

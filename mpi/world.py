@@ -74,9 +74,9 @@ class World:
             return
         shared = failure if failure is None or isinstance(failure, DmcmcError) else _told(failure, self.rank)
         told: list[DmcmcError | None] = self.allgather(shared)
-        failures = [(_severity(error), rank, error) for rank, error in enumerate(told) if error is not None]
+        failures = [(_severity(e), e.order, rank, e) for rank, e in enumerate(told) if e is not None]
         if failures:
-            _, rank, error = min(failures, key=lambda found: found[:2])
+            _, _, rank, error = min(failures, key=lambda found: found[:3])
             self.agreed = failure if failure is not None and rank == self.rank else error
             raise self.agreed
 

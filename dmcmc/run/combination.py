@@ -1,15 +1,41 @@
-"""What the configuration's ``combine`` section means for the UTIL phase."""
+"""How tables are combined: by the configuration, and as large as memory, time and an agent's parent have room for."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.execution.relaxation import Relaxation
+from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.execution.costs import COSTS
+from dmcmc.inference.execution.relaxation import EXACT, Relaxation
 from dmcmc.inference.minibuckets.matching import room_of, with_headroom
 from dmcmc.inference.model.arithmetic import LARGEST, Arithmetic, choose_arithmetic
 from dmcmc.inference.model.exact_sum import exact_sum
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
-from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.errors import ProblemError, ResourceError
+
+if TYPE_CHECKING:  # a setup has numbers that are chosen here
+    from dmcmc.run.setup import Setup
+
+_FEW = 4  # more agents than these have a share of the memory each
+_SHARE = 0.1  # of the time budget: an agent's UTIL step
+_SLOWER = 8  # times longer a byte of mini-buckets takes than one of exact tables: they are copied, and looked at
+
+
+class TooWide(ResourceError):
+    """Messages from below leave an agent no room for its own.
+
+    Attributes
+    ----------
+    agent : int
+    z : int
+        What those below it may have at most the next time.
+    """
+
+    agent: int = -1
+    z: int = 0
 
 
 def relaxation_of(combine: Combine) -> Relaxation:
@@ -52,3 +78,67 @@ def shift_rooms(division: Division, tree: PseudoTree, arithmetic: Arithmetic) ->
             share[tree.parent[agent]] += share[agent]
     times = int(room) // max(1, int(arithmetic.total))
     return [s * times for s in share]
+
+
+def allowance(setup: "Setup") -> int:
+    """Return the bytes that an agent's UTIL step may take: all agents' tables stay until VALUE has been by."""
+    memory = setup.config.budget.bytes
+    many = setup.problem.n_agents > _FEW and setup.config.combine.method != "exact"
+    return max(1, memory // setup.problem.n_agents) if many else memory
+
+
+def attempts_of(setup: "Setup", larger: float = 1.0) -> list[tuple[Relaxation, int]]:
+    """Return how an agent's UTIL step may be done, and in how many bytes of tables; the first that fits is taken.
+
+    With a time budget, exact tables and mini-buckets have to fit the time too: else mini-buckets would become as large
+    as the memory, however short the time. The last attempt is what fits the memory.
+
+    Parameters
+    ----------
+    larger
+        Times as large as what the time budget says.
+    """
+    relaxation, memory = relaxation_of(setup.config.combine), allowance(setup)
+    seconds, last = setup.config.budget.time, (relaxation, memory)
+    if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
+        return [last]
+    values = float(setup.problem.domains.mean()) if setup.problem.n_variables else 1.0
+    entries = larger * _SHARE * seconds * setup.limits.threads * COSTS.joined / values
+    quick = int(min(entries, memory)) * setup.arithmetic.dtype.itemsize
+    if quick >= memory:
+        return [last]
+    sizes, size = [], quick // _SLOWER  # larger ones only where what is joined takes more already
+    while size < memory:
+        sizes.append(size)
+        size = 4 * max(1, size)
+    split = [*((relaxation, size) for size in sizes), last]
+    return split if relaxation.method == "mini-bucket" else [(EXACT, quick), *split]
+
+
+def exact_room(setup: "Setup") -> int:
+    """Return the bytes of tables up to which an agent's UTIL step is exact; 0 where mini-buckets are asked for."""
+    relaxation, memory = attempts_of(setup)[0]
+    return 0 if relaxation.method == "mini-bucket" else memory
+
+
+def too_wide(refused: ResourceError, tree: PseudoTree, agent: int, children: Sequence[UtilMessage]) -> ResourceError:
+    """Return why an agent's step does not fit; as :class:`TooWide` if narrower messages from below would help."""
+    widest = max((len(table.scope) for message in children for table in message), default=0)
+    if widest < 2:
+        return refused
+    found = TooWide(str(refused))
+    found.agent, found.z = agent, widest - 1
+    found.order = tree.bottom_up.index(agent)  # whatever the ranks, the same agent is the first
+    return found
+
+
+def narrowed(tree: PseudoTree, limits: Mapping[int, int], error: TooWide) -> dict[int, int]:
+    """Return the largest z of all agents below one that had no room; raise the error if they have tried it already."""
+    below, found = list(tree.children[error.agent]), dict[int, int]()
+    if any(limits.get(child, error.z + 1) <= error.z for child in below):
+        raise error
+    while below:
+        agent = below.pop()
+        found[agent] = min(limits.get(agent, error.z), error.z)
+        below.extend(tree.children[agent])
+    return found

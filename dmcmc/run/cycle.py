@@ -3,25 +3,22 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 from dmcmc.inference.dpop.compression import Compression, Rows
 from dmcmc.inference.dpop.util_and_value import Node, UtilMessage, UtilStep, outside_steps, util_step
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.costs import COSTS
-from dmcmc.inference.execution.relaxation import EXACT, Relaxation, Resources
+from dmcmc.inference.execution.relaxation import Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.phases import Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import relaxation_of, shift_rooms
+from dmcmc.run.combination import TooWide, allowance, attempts_of, narrowed, shift_rooms, too_wide
 from dmcmc.run.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
-_FEW = 4  # more agents than these have a share of the memory each
-_SHARE = 0.1  # of the time budget: an agent's UTIL step
-_SLOWER = 8  # times longer a byte of mini-buckets takes than one of exact tables: they are copied, and looked at
 _OUTSIDE = Relaxation("auto", None, "scope", False)
 
 
@@ -87,8 +84,11 @@ def run_cycle(
     tables: Mapping[int, SampledTable],
     sides: Sides,
     stop: Stop,
+    larger: float = 1.0,
 ) -> Cycle:
     """Send UTIL messages up and VALUE messages down.
+
+    Where messages from below leave an agent no room for its own, they are made anew with a smaller z.
 
     Parameters
     ----------
@@ -98,14 +98,16 @@ def run_cycle(
         Of this rank's agents.
     stop
         When to give up.
+    larger
+        Times as large tables (exact ones, mini-buckets of a larger z) as the time budget would allow each agent; the
+        memory stays the limit.
 
     Raises
     ------
     ResourceError
         If it comes to that (:class:`.OutOfTime`), or if some agent's tables do not fit the memory; on all ranks alike.
     """
-    work = _util_work(setup, tables, sides, replace(setup.backend, stop=stop))
-    steps, up = util_phase(setup.tree, post, clocks, work)
+    steps, up = _send_up(setup, post, clocks, _Making(tables, sides, replace(setup.backend, stop=stop), larger))
     separators = [(sides.lower.scope(s), sides.upper.scope(s)) if s else ((), ()) for s in setup.tree.separators]
     chosen, down = value_phase(setup.tree, post, clocks, steps, separators)
 
@@ -120,34 +122,55 @@ def run_cycle(
         for agent, step in steps.items()
         if setup.tree.parent[agent] < 0
     }
-    return Cycle(steps, post.world.together(values), chosen, roots, [up, down])
+    return Cycle(steps, post.world.together(values), chosen, roots, [*up, down])
 
 
-def _util_work(
-    setup: Setup, tables: Mapping[int, SampledTable], sides: Sides, backend: Backend
-) -> Callable[[int, list[Utils]], Steps]:
-    """Return the UTIL steps of an agent as a function of its children's messages."""
-    attempts = _attempts(setup)
+class _Making(NamedTuple):
+    """What UTIL messages are made of: tables, how they are indexed, where work runs, and how large it may be."""
+
+    tables: Mapping[int, SampledTable]
+    sides: Sides
+    backend: Backend
+    larger: float
+
+
+def _send_up(
+    setup: Setup, post: Post, clocks: dict[int, float], making: _Making
+) -> tuple[dict[int, Steps], list[dict[int, Sent]]]:
+    """Run the UTIL phase, again as long as messages turn out to be too wide; return all that was sent."""
+    limits, sent = dict[int, int](), list[dict[int, Sent]]()
+    while True:
+        sent.append({})
+        try:
+            return util_phase(setup.tree, post, clocks, _util_work(setup, making, limits), sent[-1]), sent
+        except TooWide as error:
+            limits |= narrowed(setup.tree, limits, error)
+
+
+def _util_work(setup: Setup, making: _Making, limits: Mapping[int, int]) -> Callable[[int, list[Utils]], Steps]:
+    """Return the UTIL steps of an agent by its children's messages; ``limits`` are the largest z of some agents."""
+    attempts, tables, sides = attempts_of(setup, making.larger), making.tables, making.sides
 
     @cache
     def rooms() -> list[Number]:
         return shift_rooms(setup.division, setup.tree, setup.arithmetic)
 
     def step(agent: int, side: Compression, table: UtilMessage, children: list[UtilMessage]) -> UtilStep:
-        for how, memory in attempts[:-1]:
+        for how, memory in attempts:
             try:
                 return limited(agent, side, table, children, how, memory)
             except OutOfTime:
                 raise
-            except ResourceError:
-                continue
-        return limited(agent, side, table, children, *attempts[-1])
+            except ResourceError as error:
+                refused = error
+        raise too_wide(refused, setup.tree, agent, children) if attempts[-1][0].open else refused
 
     def limited(
         agent: int, side: Compression, table: UtilMessage, children: list[UtilMessage], how: Relaxation, memory: int
     ) -> UtilStep:
         name = setup.problem.agents[agent]
-        resources = Resources(memory, backend, lambda: rooms()[agent], name)
+        resources = Resources(memory, making.backend, lambda: rooms()[agent], name)
+        how = replace(how, most=limits.get(agent))
         return util_step(node_of(setup, agent, side, table, children), how, resources)
 
     def work(agent: int, messages: list[Utils]) -> Steps:
@@ -163,36 +186,6 @@ def _util_work(
     return work
 
 
-def _allowance(setup: Setup) -> int:
-    """Return the bytes that an agent's UTIL step may take: all agents' tables stay until VALUE has been by."""
-    memory = setup.config.budget.bytes
-    many = setup.problem.n_agents > _FEW and setup.config.combine.method != "exact"
-    return max(1, memory // setup.problem.n_agents) if many else memory
-
-
-def _attempts(setup: Setup) -> list[tuple[Relaxation, int]]:
-    """Return how an agent's UTIL step may be done, and in how many bytes of tables; the first that fits is taken.
-
-    With a time budget, exact tables and mini-buckets have to fit the time too: else mini-buckets would become as large
-    as the memory, however short the time. The last attempt is what fits the memory. The same in all cycles.
-    """
-    relaxation, memory = relaxation_of(setup.config.combine), _allowance(setup)
-    seconds, last = setup.config.budget.time, (relaxation, memory)
-    if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
-        return [last]
-    values = float(setup.problem.domains.mean()) if setup.problem.n_variables else 1.0
-    entries = _SHARE * seconds * setup.limits.threads * COSTS.joined / values
-    quick = int(entries) * setup.arithmetic.dtype.itemsize
-    if quick >= memory:
-        return [last]
-    sizes, size = [], quick // _SLOWER  # larger ones only where what is joined takes more already
-    while size < memory:
-        sizes.append(size)
-        size = 4 * max(1, size)
-    split = [*((relaxation, size) for size in sizes), last]
-    return split if relaxation.method == "mini-bucket" else [(EXACT, quick), *split]
-
-
 def node_of(setup: Setup, agent: int, side: Compression, own: UtilMessage, children: Sequence[UtilMessage]) -> Node:
     """Return an agent with what has come from below, on one side."""
     return Node(
@@ -204,12 +197,6 @@ def node_of(setup: Setup, agent: int, side: Compression, own: UtilMessage, child
         side.sizes,
         setup.arithmetic,
     )
-
-
-def exact_room(setup: Setup) -> int:
-    """Return the bytes of tables up to which an agent's UTIL step is exact; 0 where mini-buckets are asked for."""
-    relaxation, memory = _attempts(setup)[0]
-    return 0 if relaxation.method == "mini-bucket" else memory
 
 
 def crossing_of(setup: Setup, agent: int, side: Compression) -> list[Table]:
@@ -228,6 +215,6 @@ def run_outside(
         assert upper is not None, "only after a cycle in which all had bounds"
         node = node_of(setup, agent, side, upper, [message.upper or () for message in cycle.steps[agent].received])
         separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
-        return outside_steps(node, outside, separators, _OUTSIDE, Resources(_allowance(setup), setup.backend))
+        return outside_steps(node, outside, separators, _OUTSIDE, Resources(allowance(setup), setup.backend))
 
     return outside_phase(setup.tree, post, work)

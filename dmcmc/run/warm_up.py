@@ -20,7 +20,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.cache import warm_marker
 from dmcmc.mpi.world import World
-from dmcmc.run.cycle import exact_room
+from dmcmc.run.combination import exact_room
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Setup, largest_join, prepare
 from dmcmc.samplers import registry

@@ -6,11 +6,13 @@ from typing import Literal
 
 from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
+from dmcmc.inference.elimination.plan_kernels import HUGE
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.minibuckets.choose_z import plan_within
 from dmcmc.inference.minibuckets.content import eliminate_by_content
 from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets
+from dmcmc.inference.runtime.errors import ResourceError
 
 Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
 
@@ -31,12 +33,24 @@ class Relaxation:
         ``scope`` (first fit by size) or ``content`` (greedy by gain).
     moment_matching
         Whether mini-buckets of a variable are evened out before they are eliminated.
+    most
+        The largest z that is taken, exact tables included; a table that is wider by itself is taken all the same.
     """
 
     method: Literal["auto", "exact", "mini-bucket"] = "exact"
     z: int | None = None
     partition: Literal["scope", "content"] = "scope"
     moment_matching: bool = True
+    most: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether z is to be chosen."""
+        return self.method != "exact" and self.z is None
+
+    def allows(self, exact: Plan) -> bool:
+        """Return whether an exact plan is no wider than the largest z."""
+        return self.most is None or exact.width <= self.most
 
 
 EXACT = Relaxation()
@@ -98,9 +112,14 @@ def eliminate_within(query: Query, relaxation: Relaxation = EXACT, resources: Re
     memory, backend, what = resources.memory, resources.backend, resources.user
     entries = None if memory is None else memory // arithmetic.dtype.itemsize
     plan = plan_elimination(query.scopes, query.domains, query.order, query.keep)
-    if relaxation.method == "exact" and memory is not None:
-        check_memory(plan, arithmetic, memory, what, REMEDY)
-    if relaxation.method != "mini-bucket" and (entries is None or plan.entries <= entries):
+    if relaxation.method == "exact":
+        if memory is not None:
+            check_memory(plan, arithmetic, memory, what, REMEDY)
+        if not relaxation.allows(plan):
+            raise ResourceError(
+                f"{what} would have tables of {plan.width} variables; at most {relaxation.most} are wanted"
+            )
+    if relaxation.method != "mini-bucket" and (entries is None or plan.entries <= entries) and relaxation.allows(plan):
         return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
     z, relaxed = _plan(query, relaxation, plan, entries, what)
     if relaxed is plan:
@@ -127,13 +146,13 @@ def _plan(query: Query, relaxation: Relaxation, exact: Plan, entries: int | None
     if relaxation.z is not None:
         check_z(relaxation.z, scopes, order, what)
     least = least_z(scopes, order)
-    if entries is None or exact.entries <= entries:
+    if (entries is None or exact.entries <= entries) and relaxation.allows(exact):
         enough = max(least, exact.width)
         if relaxation.z is None or relaxation.z >= enough:
             return enough, exact
     shifts = relaxation.moment_matching
     if relaxation.z is not None:
         return relaxation.z, plan_mini_buckets(scopes, domains, order, keep, relaxation.z, shifts)
-    assert entries is not None
     # content-based elimination ends with two copies of its tables
-    return plan_within(scopes, domains, order, keep, entries // (1 + (relaxation.partition == "content")), shifts)
+    room = HUGE if entries is None else entries // (1 + (relaxation.partition == "content"))
+    return plan_within(scopes, domains, order, keep, room, shifts, relaxation.most)

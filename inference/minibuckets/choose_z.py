@@ -17,8 +17,11 @@ def plan_within(
     keep: Sequence[int],
     entries: int,
     shifts: bool = False,
+    limit: int | None = None,
 ) -> tuple[int, Plan]:
     """Return the largest z whose plan has at most ``entries`` table entries, and that plan; the least z if none has.
+
+    No z above ``limit`` is tried.
 
     A plan says how large z need be for it (its width), and any z between that and the one it was made for gives the
     same plan: those are skipped.
@@ -29,7 +32,7 @@ def plan_within(
     # a table over that many variables does not fit, whatever the variables
     smallest = min((int(d) for d in sizes if d > 1), default=2)
     most = math.log2(max(1, entries)) / math.log2(smallest) + int((sizes < 2).sum())
-    z = max(least, min(len(involved), int(most)))
+    z = max(least, min(len(involved), int(most), len(involved) if limit is None else limit))
     while True:
         plan = plan_mini_buckets(scopes, domains, order, keep, z, shifts)
         z = max(least, min(z, plan.width))

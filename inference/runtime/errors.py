@@ -8,9 +8,12 @@ class DmcmcError(Exception):
     ----------
     exit_code : int
         What the command line exits with: 2 for bad input or a feature that this version lacks, 1 for a failed run.
+    order : int
+        Of several that strike different ranks at once, the one with the least is told.
     """
 
     exit_code = 2
+    order = 0
 
 
 class ProblemError(DmcmcError):
