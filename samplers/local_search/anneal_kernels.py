@@ -8,6 +8,8 @@ from dmcmc.samplers.model.draw_kernels import draw, rate_of, share_unit
 from dmcmc.samplers.model.rng_kernels import philox
 from dmcmc.samplers.model.state_kernels import best_value, change, evaluate, fill_scores, gain_of
 
+LOOK = 1023  # variables between two looks at the time; one less than a power of two
+
 
 @njit(nogil=True)
 def begin(model, z, scores):
@@ -17,11 +19,13 @@ def begin(model, z, scores):
 
 
 @njit(_nrt=False)
-def sweep(model, part, z, scores, scratch, temperature, key, chain, trial):
+def sweep(model, part, z, scores, scratch, temperature, key, chain, trial, halt):
     """Draw the variables ``part[0]`` to ``part[1]`` - 1 in turn; at temperature 0 take the best; return the gain."""
     gained = np.int64(0)
     if temperature <= 0:
         for v in range(part[0], part[1]):
+            if v & LOOK == 0 and halt[0] != 0:
+                break
             new = best_value(scores, v, model.domains[v], z[v])
             if new != z[v]:
                 gained += gain_of(scores, v, new, z[v])
@@ -31,6 +35,8 @@ def sweep(model, part, z, scores, scratch, temperature, key, chain, trial):
     unit = share_unit(model.lanes)
     words = philox(key[0], key[1], chain, 0, trial, part[0] >> 2)
     for v in range(part[0], part[1]):
+        if v & LOOK == 0 and halt[0] != 0:
+            break
         if v & 3 == 0:
             words = philox(key[0], key[1], chain, 0, trial, v >> 2)
         old = z[v]
@@ -72,7 +78,7 @@ def anneal(model, parts, first_part, z, scores, scratch, kept, worth, temperatur
         for i in range(k):
             part = (first_part + i) % k
             span = (parts[part], parts[part + 1])
-            gained += sweep(model, span, z, scores, scratch, temperatures[t], key, chain, trial + t)
+            gained += sweep(model, span, z, scores, scratch, temperatures[t], key, chain, trial + t, halt)
         worth[0] += gained
         if worth[0] > worth[1]:
             worth[1] = worth[0]
@@ -80,3 +86,37 @@ def anneal(model, parts, first_part, z, scores, scratch, kept, worth, temperatur
         elif temperatures[t] <= 0 and gained == 0:
             return t + 1
     return temperatures.size
+
+
+@njit(nogil=True)
+def pair_moves(model, z, scores, first, last, halt):
+    """Let each of the variables ``first`` to ``last`` - 1 change together with one neighbour, where that gains most.
+
+    Returns
+    -------
+    int64
+        What was gained.
+    """
+    gained = np.int64(0)
+    for u in range(first, last):
+        if halt[0] != 0:
+            break
+        old = z[u]
+        top, best_a, best_v, best_b = np.int64(0), 0, -1, 0
+        for a in range(model.domains[u]):
+            if a == old:
+                continue
+            loss = gain_of(scores, u, a, old)
+            change(model, z, scores, u, a)
+            for t in range(model.touch_start[u], model.touch_start[u + 1]):
+                v = model.touch_variable[t]
+                b = best_value(scores, v, model.domains[v], z[v])
+                gain = loss + gain_of(scores, v, b, z[v])
+                if gain > top:
+                    top, best_a, best_v, best_b = gain, a, v, b
+            change(model, z, scores, u, old)
+        if best_v >= 0:
+            change(model, z, scores, u, best_a)
+            change(model, z, scores, best_v, best_b)
+            gained += top
+    return gained

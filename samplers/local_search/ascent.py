@@ -1,14 +1,19 @@
 """A first assignment, and the way up from any to one that no single move makes better; decided exactly."""
 
+from functools import partial
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.samplers.local_search.graph import Graph, build_graph
-from dmcmc.samplers.local_search.graph_kernels import ascend, choose_greedily, project
+from dmcmc.samplers.local_search.graph_kernels import ascend, choose_greedily, outdoes, project
 
 _LOOK = 1 << 22  # entries between two looks at the time, some hundredths of a second
+_PIECE = 1 << 20  # entries that a thread averages at a time
 
 
 class Ascent:
@@ -16,11 +21,13 @@ class Ascent:
 
     Parameters
     ----------
+    threads : int
     stop : Stop
         Looked at every few hundredths of a second.
     """
 
-    def __init__(self, problem: Problem, stop: Stop) -> None:
+    def __init__(self, problem: Problem, threads: int, stop: Stop) -> None:
+        self.threads = threads
         self.graph: Graph = build_graph(problem)
         self.stop = stop
 
@@ -32,19 +39,19 @@ class Ascent:
         graph = self.graph
         n = graph.domains.size
         z, placed = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
-        means = np.zeros((graph.scope.size, graph.widest, 2))
+        sizes = graph.domains[graph.scope]
+        at = np.cumsum(sizes) - sizes
+        means = np.empty((2, int(sizes.sum())))
         cost = np.diff(np.append(graph.at, graph.first_step)) * np.diff(graph.scope_start[: graph.dense + 1])
-        pieces = [*np.flatnonzero(np.diff(np.cumsum(cost) // _LOOK) > 0) + 1, graph.dense]
-        begin = 0
-        for end in pieces:
-            project(graph, begin, end, means)
-            begin = end
-            if self.stop.over:
-                return z
+        cuts = np.flatnonzero(np.diff(np.cumsum(cost) // _PIECE) > 0) + 1
+        pieces = pairwise([0, *cuts.tolist(), graph.dense])
+        tasks = [partial(project, graph, begin, end, at, means) for begin, end in pieces]
+        if not run_parallel(tasks, self.threads, self.stop):
+            return z
         order = np.argsort(-np.diff(graph.start), kind="stable")
         done, sums = 0, np.zeros((3, graph.widest))
         while done < n and not (done and self.stop.over):
-            done = choose_greedily(graph, order, done, z, placed, means, sums, _LOOK)
+            done = choose_greedily(graph, order, done, z, placed, at, means, sums, _LOOK)
         return z
 
     def climb(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -55,3 +62,7 @@ class Ascent:
         while not ascend(self.graph, z, doubtful, state, sums, _LOOK) and not self.stop.over:
             pass
         return z
+
+    def better(self, one: NDArray[np.int64], other: NDArray[np.int64]) -> bool:
+        """Return whether an assignment is better than another: fewer violations, or as many and more utility."""
+        return bool(outdoes(self.graph, one, other, np.zeros((3, 1))))

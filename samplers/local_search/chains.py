@@ -1,81 +1,219 @@
-"""Chains over the whole assignment: all variables in one model, in the order that sweeps take."""
+"""Contestants of a race: chains that cool from the best assignment so far, and moves of pairs of variables."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Problem
-from dmcmc.samplers.local_search.anneal_kernels import anneal, begin
-from dmcmc.samplers.local_search.order import sweep_order
-from dmcmc.samplers.model.chain_model import build_model
+from dmcmc.samplers.local_search.anneal_kernels import anneal, begin, pair_moves
+from dmcmc.samplers.local_search.graph import Graph
+from dmcmc.samplers.local_search.graph_chain_kernels import anneal_graph, typical_spread
+from dmcmc.samplers.local_search.order import SweepOrder, sweep_order
+from dmcmc.samplers.model.chain_model import ChainModel, build_model
 from dmcmc.samplers.model.rng import chain_key
-from dmcmc.samplers.model.schedule import LOOSE
 from dmcmc.samplers.model.state_kernels import new_arrays
 
-_HOT, _COLD = 0.4, 0.1  # of the typical spread of a conditional
-_DESCENT = 20  # sweeps
+_DESCENT = 30  # sweeps at temperature 0 after those that cool
+_PENALTY = 16.0  # of a violation, in spreads; as in chain models
+
+Values = NDArray[np.int64]
+Halt = NDArray[np.int64]
+Range = tuple[float, float]
 
 
-class SearchModel:
-    """All variables of a problem as chains see them."""
+@dataclass(frozen=True)
+class Start:
+    """Where a contestant begins.
+
+    Attributes
+    ----------
+    values : (n,) int64
+        Of the original variables.
+    seed, number : int
+        Key its random numbers.
+    """
+
+    values: Values
+    seed: int
+    number: int
+
+    @property
+    def key(self) -> NDArray[np.uint64]:
+        """The two words that key random numbers; no agent has this one."""
+        return np.array(chain_key(self.seed, -1), dtype=np.uint64)
+
+
+class Contestant(Protocol):
+    """One search from one start."""
+
+    sweeps: int
+
+    def run(self, halt: Halt) -> None:
+        """Search, until it is through or told to halt."""
+        ...
+
+    @property
+    def worth(self) -> Any:
+        """Orders what the contestants of a field have found."""
+        ...
+
+    def values(self) -> Values:
+        """Return the best assignment that it has found."""
+        ...
+
+
+class Field(Protocol):
+    """Makes contestants whose worths compare."""
+
+    def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
+        """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
+        ...
+
+    def pairs(self, start: Start) -> Contestant | None:
+        """Return moves of pairs, if there are any here."""
+        ...
+
+    def may_beat(self, worth: Any, values: Values) -> bool:
+        """Return whether what has this worth could be better than an assignment."""
+        ...
+
+
+class ColumnField:
+    """All variables of a problem of dense tables in one model, numbered in the order that sweeps take."""
 
     def __init__(self, problem: Problem) -> None:
-        self.order = sweep_order(problem)
+        self.order: SweepOrder = sweep_order(problem)
         n = problem.n_variables
         number = np.zeros(n, dtype=np.int64)
         number[self.order.variables] = np.arange(n)
         flat = problem.flat
-        flat = flat._replace(scope=number[flat.scope])
         local = LocalProblem(0, (), tuple(range(n)), problem.factors, problem.domains[self.order.variables])
-        self.chains = build_model(local, flat)
+        self.model: ChainModel = build_model(local, flat._replace(scope=number[flat.scope]))
+        whole = flat.data.dtype.kind == "i" and self.model.scale >= 1.0
+        self._slack = 0.0 if whole else 0.01 * self.model.spread
 
-    def cooling(self, sweeps: int, warm: bool) -> NDArray[np.float32]:
-        """Return the temperatures of a run; a warm one begins half-way down."""
-        model = self.chains
-        hot, cold = max(_HOT * model.spread, LOOSE * model.penalty), _COLD * model.spread
-        start = (hot * cold) ** 0.5 if warm else hot
-        return np.append(np.geomspace(start, cold, sweeps), np.zeros(_DESCENT)).astype(np.float32)
+    def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
+        """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
+        hot, cold = span[0] * self.model.spread, span[1] * self.model.spread
+        return _ColumnChain(self, start, np.append(np.geomspace(hot, cold, sweeps), np.zeros(_DESCENT)))
+
+    def pairs(self, start: Start) -> Contestant | None:
+        """Return moves of pairs."""
+        return _Pairs(self, start)
+
+    def may_beat(self, worth: int, values: Values) -> bool:
+        """Return whether what has this worth could be better than an assignment."""
+        reference = _ColumnState(self, Start(values, 0, 0))
+        return worth > reference.begin() - self._slack
 
 
-class Chain:
-    """One chain: where it is, and the best state it has seen."""
+class _ColumnState:
+    """A state of a column field with its scores."""
 
-    def __init__(self, model: SearchModel, start: NDArray[np.int64], seed: int, number: int) -> None:
-        self.model, self.number = model, number
-        self.z, self.scores, self.scratch = new_arrays(model.chains)
-        self.z[:] = start[model.order.variables]
+    def __init__(self, field: ColumnField, start: Start) -> None:
+        self.field, self.start = field, start
+        self.z, self.scores, self.scratch = new_arrays(field.model)
+        self.z[:] = start.values[field.order.variables]
         self.kept = self.z.copy()
-        self.worth = np.zeros(2, dtype=np.int64)
-        self.key = np.array(chain_key(seed, -1), dtype=np.uint64)
+        self.utilities = np.full(2, np.iinfo(np.int64).min, dtype=np.int64)  # of the state and of the best one
+
+    def begin(self) -> int:
+        """Fill the scores; return the utility."""
+        return int(begin(self.field.model, self.z, self.scores))
 
     @property
-    def utility(self) -> int:
-        """Of the best state, in chain units."""
-        return int(self.worth[1])
+    def worth(self) -> int:
+        """The utility of the best state, in chain units."""
+        return int(self.utilities[1])
 
-    def run(self, temperatures: NDArray[np.float32], halt: NDArray[np.int64]) -> None:
-        """Make sweeps from the start."""
-        model = self.model
-        self.worth[:] = begin(model.chains, self.z, self.scores)
-        colours = model.order.colours
-        anneal(
-            model.chains,
-            colours,
-            self.number % max(1, colours.size - 1),
-            self.z,
-            self.scores,
-            self.scratch,
-            self.kept,
-            self.worth,
-            temperatures,
-            1,
-            self.key,
-            self.number,
-            halt,
-        )
-
-    def values(self) -> NDArray[np.int64]:
+    def values(self) -> Values:
         """Return the best state in the order of the problem's variables."""
         values = np.zeros(self.kept.size, dtype=np.int64)
-        values[self.model.order.variables] = self.kept
+        values[self.field.order.variables] = self.kept
         return values
+
+
+class _ColumnChain(_ColumnState):
+    """A chain that cools."""
+
+    def __init__(self, field: ColumnField, start: Start, temperatures: NDArray[np.float64]) -> None:
+        super().__init__(field, start)
+        self.temperatures = temperatures.astype(np.float32)
+        self.sweeps = temperatures.size
+
+    def run(self, halt: Halt) -> None:
+        """Make sweeps from the start."""
+        colours, number = self.field.order.colours, self.start.number
+        self.utilities[:] = self.begin()
+        anneal(
+            self.field.model, colours, number % (colours.size - 1), self.z, self.scores, self.scratch, self.kept,
+            self.utilities, self.temperatures, 1, self.start.key, number, halt,
+        )  # fmt: skip
+
+
+class _Pairs(_ColumnState):
+    """Moves of pairs of variables until none gains."""
+
+    sweeps = 0
+
+    def run(self, halt: Halt) -> None:
+        """Move pairs as long as that gains."""
+        self.utilities[:] = self.begin()
+        while halt[0] == 0:
+            gained = pair_moves(self.field.model, self.z, self.scores, 0, self.z.size, halt)
+            self.utilities += gained
+            if gained == 0:
+                break
+        self.kept = self.z
+
+
+class GraphField:
+    """A problem as it was asked, any kinds of factors: slower, but nothing has to be laid out."""
+
+    def __init__(self, graph: Graph, order: Sequence[int] | Values) -> None:
+        self.graph, self.order = graph, np.asarray(order, dtype=np.int64)
+
+    def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
+        """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
+        return _GraphChain(self, start, span, sweeps)
+
+    def pairs(self, start: Start) -> Contestant | None:
+        """Return no moves of pairs."""
+        return None
+
+    def may_beat(self, worth: tuple[float, float], values: Values) -> bool:
+        """Return whether what has this worth could be better than an assignment: that is found out exactly."""
+        return True
+
+
+class _GraphChain:
+    """A chain that cools, on a graph."""
+
+    def __init__(self, field: GraphField, start: Start, span: Range, sweeps: int) -> None:
+        self.field, self.start, self.span, self.sweeps = field, start, span, sweeps
+        self.kept = start.values.copy()
+        self.best = np.full(2, -np.inf)
+
+    def run(self, halt: Halt) -> None:
+        """Make sweeps from the start."""
+        graph, z = self.field.graph, self.kept.copy()
+        sums = np.zeros((3, graph.widest))
+        spread = float(typical_spread(graph, z, sums)) or 1.0
+        temperatures = np.append(np.geomspace(self.span[0] * spread, self.span[1] * spread, self.sweeps), np.zeros(3))
+        anneal_graph(
+            graph, self.field.order, z, self.kept, sums, self.best, temperatures, _PENALTY * spread, self.start.key,
+            self.start.number, halt,
+        )  # fmt: skip
+
+    @property
+    def worth(self) -> tuple[float, float]:
+        """Violations, negated, and utility of the best state."""
+        return float(self.best[0]), float(self.best[1])
+
+    def values(self) -> Values:
+        """Return the best state."""
+        return self.kept

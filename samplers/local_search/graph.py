@@ -68,6 +68,12 @@ class Graph(NamedTuple):
         """The largest domain."""
         return int(self.domains.max(initial=1))
 
+    @property
+    def columns(self) -> int:
+        """How many entries the tables have when there is a copy of each for each of its variables."""
+        sizes = np.diff(np.append(self.at, self.first_step))
+        return int((sizes * np.diff(self.scope_start[: self.dense + 1])).sum())
+
 
 def build_graph(problem: Problem) -> Graph:
     """Lay out a problem as it was asked, not as dense tables."""

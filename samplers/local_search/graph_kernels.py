@@ -104,6 +104,50 @@ def score_automaton(graph, z, f, own, sums):
             add(sums, d, high, low)
 
 
+@njit(nogil=True)
+def weigh(graph, z, out):
+    """Sum up all factors of an assignment: violations, and the two parts of the utility."""
+    split = graph.rest.size > 0
+    hard, high, low = 0.0, 0.0, 0.0
+    for f in range(graph.scope_start.size - 1):
+        if f < graph.dense:
+            at = graph.at[f]
+            for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
+                at += z[graph.scope[s]] * graph.stride[s]
+            entry, rest = graph.data[at], graph.rest[at] if split else 0.0
+            if entry == graph.never:
+                hard += 1.0
+            else:
+                high, low = two_sum(high, low, np.float64(entry), rest)
+            continue
+        state, paid, lost, broken = 0, 0.0, 0.0, False
+        for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
+            step = graph.stride[s] + state * graph.domains[graph.scope[s]] + z[graph.scope[s]]
+            entry = graph.data[graph.first_step + step]
+            if entry == graph.never:
+                broken = True
+                break
+            rest = graph.rest[graph.first_step + step] if split else 0.0
+            paid, lost = two_sum(paid, lost, np.float64(entry), rest)
+            state = graph.following[step]
+        if broken:
+            hard += 1.0
+        else:
+            high, low = two_sum(high, low, paid, lost)
+    out[0, 0], out[1, 0], out[2, 0] = hard, high, low
+
+
+@njit(nogil=True)
+def outdoes(graph, one, other, sums):
+    """Return whether an assignment is better than another: fewer violations, or as many and more utility."""
+    weigh(graph, other, sums)
+    hard, high, low = sums[0, 0], sums[1, 0], sums[2, 0]
+    weigh(graph, one, sums)
+    if sums[0, 0] != hard:
+        return sums[0, 0] < hard
+    return (sums[1, 0] - high) + (sums[2, 0] - low) > TIE * (abs(high) + abs(sums[1, 0]))
+
+
 @njit(inline="always")
 def better(sums, a, b):
     """Return whether value a is better than b, by more than rounding."""
@@ -162,37 +206,66 @@ def ascend(graph, z, doubtful, state, sums, work):
 
 
 @njit(nogil=True)
-def project(graph, first, last, out):
+def project(graph, first, last, at, out):
     """Average dense factors over all variables but one, for each of their variables and its values.
 
     Parameters
     ----------
     first, last : int
         Factors ``first`` to ``last`` - 1.
-    out : (scope variables, widest domain, 2) float64
-        Violations and utility.
+    at : (scope variables,) int64
+        Where the averages of a variable of a factor begin in ``out``.
+    out : (2, averages) float64
+        The share of forbidden entries, and the mean of the others.
     """
     for f in range(first, last):
         size = 1
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             size *= graph.domains[graph.scope[s]]
+        table = graph.data[graph.at[f] : graph.at[f] + size]
         for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
             domain, step = graph.domains[graph.scope[s]], graph.stride[s]
+            hard, mean = out[0, at[s] : at[s] + domain], out[1, at[s] : at[s] + domain]
+            hard[:] = 0.0
+            mean[:] = 0.0
+            if step == 1:
+                for begin in range(0, size, domain):
+                    add_row(table[begin : begin + domain], graph.never, hard, mean)
+            else:
+                for begin in range(0, size, domain * step):
+                    for d in range(domain):
+                        row = table[begin + d * step : begin + (d + 1) * step]
+                        forbidden, total = sum_row(row, graph.never)
+                        hard[d] += forbidden
+                        mean[d] += total
+            others = size // domain
             for d in range(domain):
-                hard, total = 0, 0.0
-                for block in range(graph.at[f] + d * step, graph.at[f] + size, domain * step):
-                    for at in range(block, block + step):
-                        if graph.data[at] == graph.never:
-                            hard += 1
-                        else:
-                            total += np.float64(graph.data[at])
-                others = size // domain
-                out[s, d, 0] = hard / others
-                out[s, d, 1] = total / max(1, others - hard)
+                mean[d] /= max(1.0, others - hard[d])
+                hard[d] /= others
+
+
+@njit(inline="always")
+def add_row(row, never, hard, total):
+    """Add each entry to its sum; count those that are forbidden."""
+    for d in range(row.size):
+        forbidden = row[d] == never
+        hard[d] += 1.0 if forbidden else 0.0
+        total[d] += 0.0 if forbidden else np.float64(row[d])
+
+
+@njit(fastmath={"reassoc", "nsz"})
+def sum_row(row, never):
+    """Return how many entries of a row are forbidden, and the sum of the others; in any order, it is only a guide."""
+    hard, total = 0.0, 0.0
+    for d in range(row.size):
+        forbidden = row[d] == never
+        hard += 1.0 if forbidden else 0.0
+        total += 0.0 if forbidden else np.float64(row[d])
+    return hard, total
 
 
 @njit(nogil=True)
-def choose_greedily(graph, order, first, z, placed, means, sums, work):
+def choose_greedily(graph, order, first, z, placed, means_at, means, sums, work):
     """Give variables in turn the value best for their factors: exactly where all others are set, on average elsewhere.
 
     Returns
@@ -218,8 +291,8 @@ def choose_greedily(graph, order, first, z, placed, means, sums, work):
                     at += z[graph.scope[s]] * graph.stride[s]
             for d in range(size):
                 if not known:
-                    sums[0, d] += means[own, d, 0]
-                    sums[1, d] += means[own, d, 1]
+                    sums[0, d] += means[0, means_at[own] + d]
+                    sums[1, d] += means[1, means_at[own] + d]
                 elif graph.data[at + d * graph.stride[own]] == graph.never:
                     sums[0, d] += 1.0
                 else:

@@ -2,22 +2,21 @@
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.exact_sum import Exact
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.threads import run_parallel, run_watched
+from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.chains import Chain, SearchModel
+from dmcmc.samplers.local_search.chains import ColumnField, Contestant, Field, GraphField, Start
 from dmcmc.samplers.local_search.exchange import ALONE, Exchange
+from dmcmc.samplers.local_search.order import sweep_order
+from dmcmc.samplers.local_search.race import Race
 
-_CHAINS = 4  # at once, where work is fixed
-_FIRST = 16  # sweeps of the first round
-_GROWTH = 2
+_MOST_COLUMNS = 1 << 28  # entries of all columns; chains on larger problems read the tables themselves
 
 Values = NDArray[np.int64]
 Found = Callable[[Values], object]
@@ -54,9 +53,11 @@ class LocalSearch:
     ) -> None:
         self.original, self.problem, self.agents = original, problem, list(agents)
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
-        self.ascent = Ascent(original, stop)
-        self._model: SearchModel | None = None
-        self._rounds = 0
+        self.ascent = Ascent(original, threads, stop)
+        first = original.n_variables
+        self._links = [factor for factor in problem.factors if factor.scope and factor.scope[-1] >= first]
+        self._race, self._chains, self._pace = Race(), 0, 0.0
+        self._paired: Values | None = None
 
     def first(self) -> Values:
         """Return a first assignment: greedy by factors, then each variable's best value until none is better."""
@@ -78,55 +79,85 @@ class LocalSearch:
         seconds
             How long; None for fixed work, with the same answer on any number of ranks.
         sweeps
-            Of each chain together, where work is fixed.
+            Of all chains together, where work is fixed.
         found
             Called with every better assignment at once.
         """
         best = self.polish(values)
-        worth = self.worth(best)
-        if worth > self.worth(values):
+        if self.better(best, values):
             found(best)
-        if self.ascent.graph.dense < self.ascent.graph.scope_start.size - 1 or not self.problem.n_variables:
-            return best
-        if self._model is None:
-            self._model = SearchModel(self.problem)
         until = None if seconds is None else time.perf_counter() + seconds
-        done, length = 0, _FIRST
-        while (until is None and done < sweeps) or (until is not None and time.perf_counter() < until):
+        left = sweeps
+        while self.original.n_variables and not self.stop.over:
             if until is None:
-                length = min(length, sweeps - done)
-            candidate = self._completed(self.ascent.climb(self._round(best, length, until)))
-            if (now := self.worth(candidate)) > worth:
-                best, worth = candidate, now
-                found(best)
-            done += length
-            length *= _GROWTH
-            if self.stop.over:
+                length = min(self._race.sweeps, left // len(self._race.ranges))
+            else:
+                length = self._fitting(until - time.perf_counter())
+            if length < 1:
                 break
+            left -= length * len(self._race.ranges)
+            candidate = self._heat(best, length, until)
+            if candidate is not None and self.better(candidate, best):
+                best = candidate
+                found(best)
         return best
 
-    def worth(self, values: Values) -> tuple[int, Exact]:
-        """Return what assignments are ordered by: fewer violations, then exact utility."""
-        own = values[: self.original.n_variables]
-        return -self.original.evaluate(own).violation, self.original.utility_inside(own)
+    def better(self, one: Values, other: Values) -> bool:
+        """Return whether an assignment is better than another: fewer violations, or as many and more utility."""
+        n = self.original.n_variables
+        return self.ascent.better(one[:n], other[:n])
 
-    def _round(self, best: Values, length: int, until: float | None) -> Values:
-        """Let chains cool; return the best state that one of them has found."""
-        assert self._model is not None
-        model, halt = self._model, np.zeros(1, dtype=np.int64)
-        count = _CHAINS if until is None else max(1, self.threads)
-        chains = [Chain(model, best, self.seed, self._rounds + i) for i in range(count)]
-        tasks = [
-            partial(chain.run, model.cooling(length, warm=(self._rounds + i) % 2 == 0), halt)
-            for i, chain in enumerate(chains)
+    def _fitting(self, seconds: float) -> int:
+        """Return how many sweeps the chains of a heat can make in some seconds, at most those that the race wants."""
+        race = self._race
+        lanes = -(-len(race.ranges) // self.threads)
+        return int(min(race.sweeps, seconds / (lanes * self._pace))) if self._pace else race.sweeps
+
+    @cached_property
+    def _field(self) -> Field:
+        """Columns where they fit, else the problem as it was asked."""
+        graph = self.ascent.graph
+        if graph.dense == graph.scope_start.size - 1 and graph.columns <= _MOST_COLUMNS:
+            return ColumnField(self.problem)
+        return GraphField(graph, sweep_order(self.original).variables)
+
+    def _heat(self, best: Values, length: int, until: float | None) -> Values | None:
+        """Let chains cool from the best assignment; return what they have found, polished, where it may be better.
+
+        Beside them, pairs of variables move where that has not been tried.
+        """
+        own, field, race = best[: self.original.n_variables], self._field, self._race
+        numbers = range(self._chains, self._chains + len(race.ranges))
+        self._chains += len(race.ranges)
+        chains = [
+            field.chain(Start(own, self.seed, number), span, length)
+            for number, span in zip(numbers, race.ranges, strict=True)
         ]
-        self._rounds += count
-        if until is None:
-            run_parallel(tasks, self.threads)
-        else:
-            run_watched(tasks, self.threads, self.stop.by(until), halt)
-        return max(chains, key=lambda chain: chain.utility).values()
+        pairs = None
+        if self._paired is None or not np.array_equal(own, self._paired):
+            pairs, self._paired = field.pairs(Start(own, self.seed, 0)), own
+        contestants = [*chains, *([pairs] if pairs else [])]
+        begun = time.perf_counter()
+        self._run(contestants, until)
+        spent = (time.perf_counter() - begun) * min(self.threads, len(contestants))
+        self._pace = spent / sum(contestant.sweeps for contestant in contestants)
+        race.next(sorted(range(len(chains)), key=lambda i: (chains[i].worth, -i), reverse=True))
+        winner = max(contestants, key=lambda contestant: contestant.worth)
+        if not field.may_beat(winner.worth, own):
+            return None
+        return self._completed(self.ascent.climb(winner.values()))
+
+    def _run(self, contestants: Sequence[Contestant], until: float | None) -> None:
+        """Run contestants on all threads, until they are through or it is time to end."""
+        halt = np.zeros(1, dtype=np.int64)
+        tasks = [partial(contestant.run, halt) for contestant in contestants]
+        stop = self.stop if until is None else self.stop.by(until)
+        run_watched(tasks, self.threads, stop, halt)
 
     def _completed(self, own: Values) -> Values:
         """Return an assignment of the original variables together with the hidden states that follow from it."""
-        return np.append(own, np.zeros(self.problem.n_variables - own.size, dtype=np.int64))
+        values = np.append(own, np.zeros(self.problem.n_variables - own.size, dtype=np.int64))
+        for factor in self._links:  # in the order of the states: of each, one is allowed at most
+            allowed = factor.table[tuple(values[list(factor.scope[:-1])])]
+            values[factor.scope[-1]] = int(np.argmax(allowed))
+        return values

@@ -10,7 +10,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor
 from dmcmc.inference.model.automaton import automaton_of
-from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.densify import _Chains, densify
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.samplers.local_search.order import colour_agents, neighbours_of
@@ -118,3 +118,31 @@ def test_neighbours_have_different_colours():
     colours = colour_agents(neighbours)
     assert all(colours[a] != colours[b] for a, others in enumerate(neighbours) for b in others)
     assert any(neighbours)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_hidden_states_follow_from_the_values(seed):
+    """The dense problem has the same utility as the original one; memory is so short that factors become chains."""
+    problem = in_other_ways(random_problem(seed, hard=0.4), np.random.default_rng(seed))
+    dense = chained(problem)
+    values = LocalSearch(problem, dense, (), 0, 1, Stop()).first()
+    own = values[: problem.n_variables]
+    if problem.evaluate(own).violation == 0:
+        assert dense.evaluate(values) == problem.evaluate(own)
+
+
+def chained(problem):
+    """The problem with every factor that is not dense as a chain of tables."""
+    chains = _Chains(problem)
+    for factor in problem.factors:
+        chains.factors.append(factor) if type(factor) is Factor else chains.add(factor, 1 << 20)
+    return chains.finished()
+
+
+def test_work_looks_at_the_clock():
+    """A search that may take no time returns what it was given, and reports nothing later."""
+    problem = random_problem(5, variables=12, factors=30, domain=5, hard=0.1)
+    late = LocalSearch(problem, problem, (), 0, 1, Stop(until=0.0))
+    start = np.zeros(problem.n_variables, dtype=np.int64)
+    assert worth(problem, late.improve(start, 10.0, 0)) >= worth(problem, start)
