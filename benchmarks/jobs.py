@@ -9,6 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -39,6 +40,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cores", type=int, default=2, help="cores of each, if there are so many (default 2)")
     parser.add_argument("--part", default="0/1", metavar="I/N", help="only every N-th job from the I-th on")
     parser.add_argument("--lines", type=Path, metavar="FILE.jsonl", help="raw results; those that are there are kept")
+    parser.add_argument("--warm", action="store_true", help="let every version compile its kernels first")
     parser.add_argument("--program", default="", metavar="COMMAND", help="a dmcmc of another version, as 'before'")
 
 
@@ -100,14 +102,15 @@ def run_pinned(command: Sequence[str], cores: set[int], limit: float) -> subproc
         return None
 
 
-def warm_up(versions: Iterable[Sequence[str]], folder: Path) -> None:
+def warm_up(versions: Iterable[Sequence[str]]) -> None:
     """Let each version solve a problem that takes most of its kernels, so that they are compiled and kept."""
-    file = folder / "warm-up.npz"
-    save(generate("meeting-scheduling", agents=3, variables_per_agent=30, domain_size=12), file)
-    for program in versions:
-        for more in ((), ("--method", "annealing")):
-            command = [*program, "solve", str(file), "--timeout", "1", "--device", "cpu", *more]
-            run_pinned(command, os.sched_getaffinity(0), COLD)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "warm-up.npz")
+        save(generate("meeting-scheduling", agents=3, variables_per_agent=30, domain_size=12), file)
+        for program in versions:
+            for more in ((), ("--method", "annealing")):
+                command = [*program, "solve", str(file), "--timeout", "1", "--device", "cpu", *more]
+                run_pinned(command, os.sched_getaffinity(0), COLD)
 
 
 def ask(command: Sequence[str], cores: set[int], limit: float) -> Line:

@@ -187,7 +187,8 @@ def main() -> int:
                     for version, program in versions.items():
                         work: Any = partial(of_program, program, file, seconds)
                         jobs.append(Job(f"{name}|{version}|{seconds:g}", work))
-        warm_up(versions.values(), Path(folder))
+        if given.warm:
+            warm_up(versions.values())
         run_jobs(jobs, given, lambda line: print(line["key"], line.get("error", "done"), file=sys.stderr, flush=True))
     worse = table(say, given, senses, list(versions))
     say.keep()

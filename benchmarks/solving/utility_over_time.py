@@ -1,0 +1,238 @@
+"""What is found, and proven, after 1, 2, 5, 10 and 60 seconds: this version beside the one before.
+
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.utility_over_time --program COMMAND [--only TEXT]
+        [--jobs 7] [--cores 2] [--lines FILE.jsonl] [--picture docs/utility_over_time.png] [--output FILE]
+
+FOLDER holds meetings/ and instances/. Each problem is solved by ``dmcmc solve --timeout`` with the default methods:
+once for each of the short times (``--runs``), since a run may do otherwise when it has longer, and once for the
+longest, whose trace says what it had in between. An answer that comes later than a second or 5 % beyond its time does
+not count. `found` and `bound` are in the problem's own sense; a violated constraint counts before any objective. The
+last columns say whether this version is better, equal or worse. ``--picture`` draws both, paired (needs matplotlib).
+"""
+
+import sys
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from benchmarks.harness import Columns, Report, instances, options
+from benchmarks.jobs import Job, Line, add_options, ask, lines_of, programs, run_jobs, warm_up
+from dmcmc import Problem, load
+
+INSTANCES: dict[str, int] = {  # with the agents that they are given to; 0: their own
+    "spot5/404.wcsp": 4,
+    "spot5/42b.wcsp": 10,
+    "spot5_from_uai/408.wcsp": 10,
+    "celar/CELAR6-SUB1-24.wcsp.xz": 4,
+    "celar/scen06.wcsp.xz": 10,
+    "coloring_wcsp/myciel5g_4.wcsp": 10,
+    "coloring_wcsp/le450_5a_3.wcsp": 10,
+    "grids/90-20-5.uai": 10,
+    "linkage/pedigree13.uai": 10,
+    "dcop_xcsp/RandomDCOP_20_10_1.xml": 0,
+}
+LATE = 60.0  # seconds beyond its time after which a run is given up; compiling and reading are among them
+GRACE = 1.05  # an answer that was asked for at a time may be so much later, or a second
+
+
+class Case(NamedTuple):
+    """A problem file and how it is divided."""
+
+    name: str
+    file: Path
+    agents: int
+
+    def command(self, program: list[str], seconds: float) -> list[str]:
+        """Return the command line that solves it."""
+        agents = ["--agents", str(self.agents)] if self.agents else []
+        return [*program, "solve", str(self.file), *agents, "--timeout", f"{seconds:g}"]
+
+    def problem(self) -> Problem:
+        """Read it; who owns what does not matter here."""
+        return load(self.file)
+
+
+def cases(only: str) -> list[Case]:
+    """Return the problems, those of meetings first."""
+    meetings = sorted(instances("meetings").glob("*.npz"))
+    found = [Case(p.stem.replace("_pl0.5", "").removesuffix("_s0"), p, 0) for p in meetings]
+    found += [Case(name, instances("instances") / name, agents) for name, agents in INSTANCES.items()]
+    return [case for case in found if only in case.name]
+
+
+def measure(case: Case, program: list[str], seconds: float, cores: set[int]) -> Line:
+    """Let a version solve a problem once; its assignment is evaluated here."""
+    line = ask(case.command(program, seconds), cores, seconds + LATE)
+    if line.get("assignment") is not None:
+        line["evaluated"] = case.problem().evaluate(line.pop("assignment"))
+    return line | {"sense": case.problem().sense, "asked": seconds}
+
+
+class State(NamedTuple):
+    """What there is at a time: violations and the objective as a cost (less is better), and the bound as a cost."""
+
+    found: tuple[int, float] | None
+    bound: float | None
+
+
+def late(line: Line) -> bool:
+    """Return whether a run ended too late."""
+    return bool(line.get("time") and line["time"] > max(line["asked"] + 1, line["asked"] * GRACE))
+
+
+def at_end(line: Line) -> State:
+    """Return what a run answered; nothing if that was too late."""
+    asked, sign = line["asked"], 1 if line["sense"] == "min" else -1
+    if "evaluated" not in line or late(line):
+        return State(None, None)
+    objective, violation = line["evaluated"]
+    return State((violation, sign * objective), None if line["bound"] is None else sign * line["bound"])
+
+
+def on_the_way(line: Line, seconds: float) -> State:
+    """Return what a run had at a time, by its trace."""
+    sign = 1 if line["sense"] == "min" else -1
+    points = [p for p in line.get("trace") or [] if p["time"] <= seconds]
+    if not points:
+        return State(None, None)
+    objective, bound = points[-1]["objective"], points[-1]["bound"]
+    found = None if objective is None else (0, sign * objective)
+    return State(found, None if bound is None else sign * bound)
+
+
+def state(lines: dict[str, Line], case: str, version: str, seconds: float, given: Namespace) -> State:
+    """Return what a version has at a time: by a run of its own, or by the trace of the longest."""
+    line = lines.get(f"{case}|{version}|{seconds:g}")
+    if line is not None:
+        return at_end(line)
+    longest = lines.get(f"{case}|{version}|{max(given.runs):g}")
+    if longest is None or "asked" not in longest:
+        return State(None, None)
+    return at_end(longest) if (longest.get("time") or 1e9) <= seconds else on_the_way(longest, seconds)
+
+
+def compared(now: Any, before: Any, tolerance: float = 1e-9) -> str:
+    """Say whether less has become of something; None is more than anything."""
+    if now is None or before is None:
+        return "equal" if now is before else "better" if before is None else "WORSE"
+    violations, cost = now
+    if violations == before[0] and abs(cost - before[1]) <= tolerance * max(1.0, abs(cost)):
+        return "equal"
+    word = "better" if (violations, cost) < tuple(before) else "WORSE"
+    return word if violations != before[0] else f"{word} {abs(cost - before[1]) / max(1.0, abs(before[1])):.2%}"
+
+
+def shown(value: float | None, sense: str) -> str:
+    """Return a cost as the problem has it."""
+    return "-" if value is None else f"{value if sense == 'min' else 0 - value:.10g}"
+
+
+def table(say: Report, names: list[str], versions: list[str], given: Namespace) -> int:
+    """Say what each version has at each time; return how often this one found less."""
+    lines = {line["key"]: line for line in lines_of(given)}
+    columns = Columns(
+        ("problem", "<32"),
+        ("s", ">4g"),
+        *(column for version in versions for column in ((version, ">16"), ("bound", ">14"))),
+        ("found", "<13"),
+        ("bound", "<13"),
+    )
+    say(columns.head)
+    counts: dict[str, int] = {}
+    for name in names:
+        sense = next((line["sense"] for line in lines.values() if line["key"].startswith(f"{name}|")), "max")
+        for seconds in given.times:
+            states = [state(lines, name, version, seconds, given) for version in versions]
+            cells: list[object] = [name, seconds]
+            for found, bound in states:
+                broken = f" ({found[0]}!)" if found and found[0] else ""
+                cells += [shown(found[1] if found else None, sense) + broken, shown(bound, sense)]
+            if len(states) > 1:
+                now, before = states
+                bounds = [None if s.bound is None else (0, -s.bound) for s in states]
+                words = compared(now.found, before.found), compared(bounds[0], bounds[1])
+                cells += words
+                for what, word in zip(("found", "bound"), words, strict=True):
+                    key = f"{what} at {seconds:g} s: {word.split()[0]}"
+                    counts[key] = counts.get(key, 0) + 1
+            say(columns.line(*cells))
+    for key, count in sorted(counts.items()):
+        say(f"{key} {count}")
+    for line in lines.values():
+        if "error" in line:
+            say(f"{line['key']}: {line['error']}")
+        elif late(line):
+            say(f"{line['key']}: late, {line['time']:.1f} s")
+    return sum(count for key, count in counts.items() if "found" in key and "WORSE" in key)
+
+
+def draw(picture: Path, names: list[str], versions: list[str], given: Namespace) -> None:
+    """Draw how far each version is from the best that either found, per cent, at each time, paired."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    lines = {line["key"]: line for line in lines_of(given)}
+    columns = 6
+    rows = -(-len(names) // columns)
+    size = (2.5 * columns, 1.9 * rows + 0.6)
+    figure, axes = plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False)
+    for panel in axes.flat[len(names) :]:
+        panel.set_axis_off()
+    for panel, name in zip(axes.flat, names, strict=False):
+        states = {v: [state(lines, name, v, seconds, given) for seconds in given.times] for v in versions}
+        costs = [s.found[1] for own in states.values() for s in own if s.found and not s.found[0]]
+        best = min(costs, default=0.0)
+        for version, colour in zip(versions, ("C0", "C1"), strict=False):
+            for side, style in ((0, "o-"), (1, "v--")):
+                points = [
+                    (t, 100 * (cost - best) / max(1.0, abs(best)))
+                    for t, s in zip(given.times, states[version], strict=True)
+                    if (cost := s.bound if side else s.found[1] if s.found and not s.found[0] else None) is not None
+                ]
+                if points:
+                    panel.plot(*zip(*points, strict=True), style, color=colour, markersize=3, linewidth=1)
+        panel.set_xscale("log")
+        panel.set_yscale("symlog", linthresh=1)
+        panel.set_title(name.split("/")[-1], fontsize=8)
+        panel.tick_params(labelsize=6)
+        panel.grid(alpha=0.3)
+    handles = [plt.Line2D([], [], color=c, label=v) for v, c in zip(versions, ("C0", "C1"), strict=False)]
+    handles += [plt.Line2D([], [], color="k", linestyle=s, label=t) for s, t in (("-", "found"), ("--", "bound"))]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=8)
+    figure.supylabel("% worse than the best found (below 0: bound)", fontsize=8)
+    figure.supxlabel("seconds", fontsize=8)
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(picture, dpi=100)
+
+
+def main() -> int:
+    """Run, compare, draw."""
+    parser = options(__file__, __doc__, only=True)
+    parser.add_argument("--times", type=float, nargs="+", default=[1, 2, 5, 10, 60])
+    parser.add_argument("--runs", type=float, nargs="+", default=[1, 2, 5, 60], help="times with a run of their own")
+    parser.add_argument("--picture", type=Path, metavar="FILE.png")
+    add_options(parser)
+    given = parser.parse_args()
+    say = Report(__file__, given)
+    versions, found = programs(given), cases(given.only)
+    jobs = [
+        Job(f"{case.name}|{version}|{seconds:g}", partial(measure, case, program, seconds))
+        for seconds in sorted(given.runs, reverse=True)
+        for case in found
+        for version, program in versions.items()
+    ]
+    if given.warm:
+        warm_up(versions.values())
+    run_jobs(jobs, given, lambda line: print(line["key"], line.get("error", "done"), file=sys.stderr, flush=True))
+    worse = table(say, [case.name for case in found], list(versions), given)
+    say.keep()
+    if given.picture:
+        draw(given.picture, [case.name for case in found], list(versions), given)
+    return int(worse > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
