@@ -28,6 +28,7 @@ QUICK = {
     "benchmarks.solving.auto_times": "--only ms_A10_n10_D24 --repeats 1",
     "benchmarks.solving.solve_instances": "--only spot5",
     "benchmarks.solving.soundness": "--problems 2",
+    "benchmarks.solving.utility_over_time": "--only spot5/404 --runs 0.2 --times 0.2",
 }
 
 

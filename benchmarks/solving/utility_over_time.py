@@ -83,7 +83,7 @@ def late(line: Line) -> bool:
 
 def at_end(line: Line) -> State:
     """Return what a run answered; nothing if that was too late."""
-    asked, sign = line["asked"], 1 if line["sense"] == "min" else -1
+    sign = 1 if line["sense"] == "min" else -1
     if "evaluated" not in line or late(line):
         return State(None, None)
     objective, violation = line["evaluated"]
