@@ -36,7 +36,7 @@ class _Turn:
         What the whole has to exceed to be better than the best known; None if anything would be.
     sampling, bounding : float
         Seconds that it is given for each.
-    limits : (rows,) object or None
+    limits : (rows,) or None
         What each row has to exceed.
     took : float
         Seconds so far.
@@ -47,7 +47,7 @@ class _Turn:
     threshold: Number | None
     sampling: float
     bounding: float
-    limits: NDArray[np.object_] | None = None
+    limits: NDArray[Any] | None = None
     took: float = 0.0
 
     def look(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import run_parallel
 
 _SEARCH = 300_000  # words of search for a row's order
+_MOST = 1 << 14  # plans, of some kilobytes each
 
 
 def settle(
@@ -61,7 +63,7 @@ def settle(
     for (_, k), value in zip(chosen, totals, strict=True):
         if value is None:
             continue
-        limit = pruned.thresholds[k]
+        limit = pruned.thresholds[k : k + 1].tolist()[0]
         rows.append(int(pruned.rows[k]))
         bounds.append(max(value, limit - 1 if pruned.state.whole else limit))
     pruned.state.lower(rows, bounds)
@@ -71,25 +73,25 @@ def settle(
 def _affordable(
     local: LocalProblem, tables: Sequence[Table], pruned: Pruned, cells: int, stop: Stop
 ) -> list[tuple[Plan, int]]:
-    """Return plans for the rows with the fewest cells, so many that they have ``cells`` in all, and their places."""
+    """Return plans for the rows with the fewest cells, so many that they have ``cells`` in all, and their places.
+
+    No more plans are kept than that, and than :data:`_MOST`: there may be a million rows.
+    """
     scopes = [tuple(v for v in t.scope if v in set(local.hidden)) for t in tables]
     order: tuple[int, ...] | None = None
-    plans: list[tuple[Plan, int]] = []
+    kept: list[tuple[int, int, Plan]] = []  # a heap, the most cells first
     for k in range(pruned.rows.size):
         if stop.over:
             break
         sizes = _sizes(local, pruned.live[k])
         if order is None:
             order = best_order(scopes, sizes, local.hidden, budget=_SEARCH).variables
-        plans.append((plan_elimination(scopes, sizes, order), k))
-    plans.sort(key=lambda p: p[0].cells)
-    chosen = []
-    for plan, k in plans:
+        plan = plan_elimination(scopes, sizes, order)
+        heappush(kept, (-plan.cells, -k, plan))
         cells -= plan.cells
-        if cells < 0:
-            break
-        chosen.append((plan, k))
-    return chosen
+        while kept and (cells < 0 or len(kept) > _MOST):
+            cells -= heappop(kept)[0]
+    return [(plan, -k) for _, k, plan in sorted(kept, key=lambda row: (-row[0], -row[1]))]
 
 
 def _sizes(local: LocalProblem, live: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -166,4 +166,5 @@ def test_rows_are_filled_up_to_the_number_asked_for():
 
 
 def test_whole_utilities_beat_a_limit_from_the_next_whole_number_on():
-    assert [beyond(limit) for limit in (3, 3.0, 3.4, -0.5, float("inf"))] == [4, 4, 4, 0, float("inf")]
+    assert beyond(np.array([3.0, 3.4, -0.5, np.inf])).tolist() == [4, 4, 0, np.inf]
+    assert beyond(np.array([3, -7, 2**63 - 1])).tolist() == [4, -6, 2**63 - 1]

@@ -118,7 +118,7 @@ class Agent:
         lower, upper = (float(self.rows(side).max()) for side in (self.table.lower, self.table.upper))
         return upper - lower <= self.means.gap * abs(lower)
 
-    def look(self, outside: NDArray[Any] | None, threshold: Number | None) -> NDArray[np.object_] | None:
+    def look(self, outside: NDArray[Any] | None, threshold: Number | None) -> NDArray[Any] | None:
         """Prune the rows that cannot be in anything better; return what each has to exceed, None if not known.
 
         Parameters
@@ -145,11 +145,11 @@ class Agent:
         chains.improve(rows, seconds, self.means.backend.threads)
         self.table = replace(chains.table(), upper=self.table.upper)
 
-    def request(self, limits: NDArray[np.object_] | None) -> BoundRequest:
+    def request(self, limits: NDArray[Any] | None) -> BoundRequest:
         """Return what is wanted of the bound."""
         return self.above.request(self.pruning.open_rows, limits)
 
-    def settle(self, limits: NDArray[np.object_] | None, tightened: Tightened, seconds: float) -> None:
+    def settle(self, limits: NDArray[Any] | None, tightened: Tightened, seconds: float) -> None:
         """Take a tighter bound in, and eliminate what it has left of the rows, for about some seconds."""
         if tightened.pruned is not None:
             backend, arithmetic = self.means.backend, self.means.arithmetic
@@ -172,7 +172,7 @@ class Agent:
         if best is not None:
             self.pruning.list_rows(self.local, best)
 
-    def _prune(self, limits: NDArray[np.object_]) -> None:
+    def _prune(self, limits: NDArray[Any]) -> None:
         assert self.table.upper is not None
         self.pruning.prune(self.rows(self.table.upper), limits)
 

@@ -36,10 +36,9 @@ class Pruning:
         """The rows that can still matter; None for all."""
         return None if self.pruned is None else np.flatnonzero(~self.pruned)
 
-    def prune(self, upper: NDArray[Any], limits: NDArray[np.object_]) -> None:
+    def prune(self, upper: NDArray[Any], limits: NDArray[Any]) -> None:
         """Take out the rows whose bounds do not exceed their limits."""
-        below = [u <= limit for u, limit in zip(upper.tolist(), limits.tolist(), strict=True)]
-        pruned = np.array(below, dtype=bool)
+        pruned = upper <= limits
         self.pruned = pruned if self.pruned is None else self.pruned | pruned
 
     def list_rows(self, local: LocalProblem, best: NDArray[np.int64]) -> None:
@@ -58,8 +57,10 @@ class Pruning:
         return np.stack(np.unravel_index(self.listing, local.interface_shape), axis=1).astype(np.int64)
 
 
-def limits_of(outside: NDArray[Any], threshold: Number, arithmetic: Arithmetic) -> NDArray[np.object_]:
-    """Return what each row has to exceed, as Python numbers; inf where all others together are impossible.
+def limits_of(outside: NDArray[Any], threshold: Number, arithmetic: Arithmetic) -> NDArray[Any]:
+    """Return what each row has to exceed: int64, or float64 where sums are floats.
+
+    Where all others together are impossible, it is the largest number that there is.
 
     Parameters
     ----------
@@ -68,6 +69,8 @@ def limits_of(outside: NDArray[Any], threshold: Number, arithmetic: Arithmetic) 
     threshold
         What the whole has to exceed to be better than the best known.
     """
+    limits = outside.astype(np.int64 if arithmetic.exact else np.float64)
     hard = (outside < arithmetic.threshold) | (outside == arithmetic.lowest)
-    limits = [np.inf if h else threshold - value for value, h in zip(outside.tolist(), hard.tolist(), strict=True)]
-    return np.array(limits, dtype=object)
+    np.subtract(np.array(threshold, dtype=limits.dtype), limits, out=limits)
+    limits[hard] = np.iinfo(np.int64).max if arithmetic.exact else np.inf
+    return limits

@@ -1,7 +1,7 @@
 """An agent's table from above: a provider's bound, and what is wanted of it."""
 
-import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +11,8 @@ from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, P
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.runtime.types import Number
+
+_MOST = np.iinfo(np.int64).max
 
 
 @dataclass
@@ -34,20 +35,20 @@ class UpperTable:
         assert self.state is not None
         return self.state.tables(arithmetic)
 
-    def request(self, rows: NDArray[np.int64] | None, limits: NDArray[np.object_] | None) -> BoundRequest:
+    def request(self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None) -> BoundRequest:
         """Return what is wanted of the bound: for the rows that can still matter, beyond their limits."""
         assert self.state is not None
         if limits is None or not isinstance(self.state, PruningState):
             return BoundRequest(self.state, rows)
         # Whole utilities beat a limit from the next whole number on; a limit may be none where others are floats.
-        need = [beyond(limit) if self.state.whole else limit for limit in limits.tolist()]
-        return BoundRequest(self.state, rows, np.array(need, dtype=object))
+        return BoundRequest(self.state, rows, beyond(limits) if self.state.whole else limits)
 
 
-def beyond(limit: Number) -> Number:
-    """Return the least whole number above a limit.
+def beyond(limits: NDArray[Any]) -> NDArray[Any]:
+    """Return the least whole numbers above limits; the largest number that there is stays.
 
-    >>> beyond(3), beyond(3.4), beyond(-0.5)
-    (4, 4, 0)
+    >>> beyond(np.array([3, 2**63 - 1])).tolist(), beyond(np.array([3.4, -0.5, np.inf])).tolist()
+    ([4, 9223372036854775807], [4.0, 0.0, inf])
     """
-    return limit if math.isinf(limit) else math.floor(limit) + 1
+    above: NDArray[Any] = np.floor(limits) + 1 if limits.dtype.kind == "f" else limits + (limits < _MOST)
+    return above

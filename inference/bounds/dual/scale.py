@@ -6,7 +6,7 @@ either way an entry never gets smaller, and neither does a bound when it is turn
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ TOTAL = 1 << 21  # Σ over factors of the largest |entry|, after scaling
 LIMIT = 1 << 24  # what a live entry may become through shifts; a kernel that sees a larger one stops
 DEAD = -(1 << 29)  # a forbidden or removed entry: three add up without wrapping
 THRESHOLD = -(1 << 28)  # a sum below this has a dead entry in it: others add at most 10 LIMIT, and 12 LIMIT are less
+_PIECE = 1 << 14  # bounds that are Python numbers at the same time
 NEVER = -(1 << 62)  # the bound of a row that is proven infeasible
 
 
@@ -86,6 +87,23 @@ class Scale(NamedTuple):
                 found = NEVER if threshold < 0 else -NEVER
         return min(max(found, NEVER), -NEVER)
 
+    def encode_all(self, thresholds: NDArray[Any]) -> NDArray[np.int64]:
+        """Return :meth:`encode` of many; the largest int64 stands for infinity."""
+        if thresholds.dtype.kind == "O":
+            return np.array([self.encode(t) for t in thresholds.tolist()], dtype=np.int64)
+        if not self.whole:
+            with np.errstate(over="ignore"):
+                found = np.floor(np.ldexp(thresholds.astype(np.float64), self.shift))
+            limits: NDArray[np.int64] = np.clip(found, NEVER, -NEVER).astype(np.int64)
+            return limits
+        numbers = thresholds if thresholds.dtype.kind == "i" else np.ceil(thresholds)
+        most = -NEVER >> max(0, self.shift)
+        whole = np.clip(numbers, -most, most).astype(np.int64)
+        limits = whole << self.shift if self.shift >= 0 else -(-whole >> -self.shift)
+        limits[numbers >= most] = -NEVER
+        limits[numbers <= -most] = NEVER
+        return limits
+
 
 def quantise(factors: Sequence[Factor]) -> tuple[Scale, list[NDArray[np.int32]]]:
     """Return the scale and the factors' tables in it, −∞ as :data:`DEAD`."""
@@ -130,3 +148,20 @@ def encode_bound(value: int | float, arithmetic: Arithmetic) -> int | float:
         return math.ceil(value)
     number = float(value)
     return number if number >= value else math.nextafter(number, math.inf)
+
+
+def encode_bounds(bounds: NDArray[np.int64], scale: Scale, arithmetic: Arithmetic) -> Array:
+    """Return bounds in a scale as upper bounds in the numbers of an arithmetic: :func:`encode_bound` of many."""
+    if not arithmetic.exact:
+        found = np.empty(bounds.size, dtype=arithmetic.dtype)
+        for first in range(0, bounds.size, _PIECE):
+            piece = bounds[first : first + _PIECE].tolist()
+            found[first : first + _PIECE] = [encode_bound(scale.decode(b), arithmetic) for b in piece]
+        return found
+    never = bounds <= NEVER
+    values = np.where(never, 0, bounds)
+    values = values >> scale.shift if scale.shift >= 0 else values << -scale.shift
+    never |= values < scale.floor
+    np.minimum(values, scale.ceiling, out=values)
+    values[never] = arithmetic.lowest
+    return values.astype(arithmetic.dtype)

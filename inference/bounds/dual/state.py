@@ -18,7 +18,7 @@ from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.graph import Layout, Shares, lay_out
 from dmcmc.inference.bounds.dual.parts import Part, encode_parts, maxima
-from dmcmc.inference.bounds.dual.scale import NEVER, encode_bound
+from dmcmc.inference.bounds.dual.scale import NEVER, encode_bounds
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -32,6 +32,8 @@ FIRST_SHARE = 0.6
 _FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
 _BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
+_LIVE = 1 << 26  # bytes of rows' values that are kept
+_Live = tuple[NDArray[np.int64], NDArray[np.bool_]]  # places of rows, and which values are left of each
 
 
 class Elsewhere(Protocol):
@@ -40,6 +42,11 @@ class Elsewhere(Protocol):
     def shares(self) -> Shares:
         """Return the shares as they are there."""
         ...
+
+
+def _joined(live: Sequence[_Live]) -> _Live:
+    """Return several rows' places and values as one."""
+    return np.concatenate([places for places, _ in live]), np.concatenate([values for _, values in live])
 
 
 class DualState:
@@ -124,18 +131,17 @@ class DualState:
     ) -> Pruned:
         """Remove values with which a row cannot reach its threshold."""
         chosen, limits = self.reaching(thresholds, rows)
-        live = self._work(chosen, seconds, sweeps, limits)
+        places, live = self._work(chosen, seconds, sweeps, limits)
         if self.backend.stop.over:  # rows that were not looked at have nothing in ``live``
-            none = np.zeros(0, dtype=np.int64)
-            return Pruned(self, none, np.asarray(thresholds)[none], np.zeros((0, *live.shape[1:]), dtype=np.bool_))
-        return self.pruned(chosen, limits, thresholds, live)
+            places, live = places[:0], live[:0]
+        return Pruned(self, chosen[places], np.asarray(thresholds)[chosen[places]], live)
 
     def reaching(
         self, thresholds: NDArray[Any], rows: Rows | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the rows whose bounds reach their thresholds, and those in the layout's scale."""
         chosen, scale = self.rows(rows), self.layout.scale
-        limits = np.array([scale.encode(thresholds[r]) for r in chosen.tolist()], dtype=np.int64)
+        limits = scale.encode_all(np.asarray(thresholds)[chosen])
         left = self.bounds[chosen] >= limits
         return chosen[left], limits[left]
 
@@ -154,7 +160,8 @@ class DualState:
     def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
         """Return one table over the interface; small ones over its parts where it has too many rows."""
         if self.enumerated:
-            return (Table(self.local.interface, self._encode(self.bounds, arithmetic).reshape(tuple(self._shape))),)
+            bounds = encode_bounds(self.bounds, self.layout.scale, arithmetic)
+            return (Table(self.local.interface, bounds.reshape(tuple(self._shape))),)
         return encode_parts(self.parts(), self.layout.scale, self.local, arithmetic)
 
     def rows(self, wanted: Rows | None) -> NDArray[np.int64]:
@@ -167,7 +174,7 @@ class DualState:
         seconds: float | None,
         sweeps: int | None,
         limits: NDArray[np.int64] | None,
-    ) -> NDArray[np.bool_]:
+    ) -> _Live:
         """Ascend with the interface free, then in some rows; return which values are left if there are limits."""
         if seconds is None:
             wanted = 10 if sweeps is None else sweeps
@@ -183,7 +190,7 @@ class DualState:
             self._shift(batch)
             batch = min(2 * batch, 16)
         pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self._pace
-        live = [np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)]
+        live = [self._none_live()]
         done, swept, begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
             if self.backend.stop.over:
@@ -191,11 +198,12 @@ class DualState:
             # On the average of all parts so far: cores that others use as well come and go.
             left = start + seconds - time.perf_counter()
             count = max(0, int(0.25 + left / max(pace, 1e-9) / -(-(chosen.size - done) // threads)))
-            live.append(self._run(part, count, None if limits is None else limits[done : done + part.size]))
+            places, values = self._run(part, count, None if limits is None else limits[done : done + part.size])
+            live.append((places + done, values))
             done += part.size
             swept += (count + _FIX) * -(-part.size // threads)
             pace = (time.perf_counter() - begin) / swept
-        return live[0] if limits is None else np.concatenate(live)
+        return _joined(live)
 
     def _shift(self, sweeps: int) -> None:
         """Ascend with the interface free."""
@@ -215,8 +223,29 @@ class DualState:
             if many < last:  # not in the first call, which may compile
                 self._pace = (time.perf_counter() - start) / many
 
-    def _run(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> NDArray[np.bool_]:
-        """Lower the bounds of some rows; return which values are left if there are limits to reach."""
+    def _none_live(self) -> _Live:
+        return np.zeros(0, dtype=np.int64), np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)
+
+    def _run(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> _Live:
+        """Lower the bounds of some rows; return which values are left of those that reach their limits.
+
+        No more than :data:`_LIVE` bytes of values are kept: rows beyond that only have their bounds lowered.
+        """
+        if limits is None:
+            self._run_piece(chosen, sweeps, None)
+            return self._none_live()
+        found, most = [self._none_live()], max(1, _LIVE // max(1, self.layout.n_hidden * self.width))
+        room = most
+        for first in range(0, chosen.size, most):
+            piece = slice(first, first + most)
+            live = self._run_piece(chosen[piece], sweeps, limits[piece])
+            left = np.flatnonzero(self.bounds[chosen[piece]] >= limits[piece])[:room]
+            found.append((first + left, live[left]))
+            room -= left.size
+        return _joined(found)
+
+    def _run_piece(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+        """Lower the bounds of some rows; return which values are left of each if there are limits to reach."""
         layout, width = self.layout, self.width
         live = np.zeros((chosen.size, layout.n_hidden, width) if limits is not None else (0, 0, 0), dtype=np.bool_)
         thresholds = np.full(chosen.size, NEVER, dtype=np.int64) if limits is None else limits
@@ -254,10 +283,6 @@ class DualState:
             np.empty((hidden.triangles.shape[0], 3, width, width), dtype=np.int32),
             np.empty(int(hidden.star_at[-1]), dtype=np.int32),
         )
-
-    def _encode(self, bounds: NDArray[np.int64], arithmetic: Arithmetic) -> NDArray[Any]:
-        scale = self.layout.scale
-        return np.array([encode_bound(scale.decode(b), arithmetic) for b in bounds.tolist()], dtype=arithmetic.dtype)
 
     def parts(self) -> list[Part]:
         """Return the maxima over hidden variables of every table by itself."""
