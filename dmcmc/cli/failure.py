@@ -3,9 +3,13 @@
 import os
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.errors import DivisionWarning, DmcmcError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOTS = (_PACKAGE, *(p.resolve() for p in map(_PACKAGE.joinpath, ("inference", "samplers", "mpi"))))
@@ -37,6 +41,22 @@ def report(error: BaseException, rank: int | None = None) -> None:
         traceback.print_exception(error)
     where = "" if rank is None else f"rank {rank}: "
     print(f"dmcmc: {where}{describe(error)}".encode("utf-8", "replace").decode(), file=sys.stderr, flush=True)
+
+
+@contextmanager
+def warnings_as_lines() -> Iterator[None]:
+    """Print our own warnings as one line each, without the place in the code."""
+    with warnings.catch_warnings():
+        others = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
+            if issubclass(category, DivisionWarning):
+                print(f"dmcmc: warning: {message}", file=sys.stderr, flush=True)
+            else:
+                others(message, category, *rest, **named)
+
+        warnings.showwarning = show
+        yield
 
 
 def _place(error: BaseException) -> str:

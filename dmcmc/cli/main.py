@@ -23,7 +23,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
-    from dmcmc.cli.failure import exit_code, report  # what takes long is imported when signals are heard
+    # what takes long is imported when signals are heard
+    from dmcmc.cli.failure import exit_code, report, warnings_as_lines
 
     quiet = announced_rank(os.environ) != 0
     _keep_output_plain()
@@ -34,7 +35,8 @@ def _run(argv: Sequence[str]) -> int:
         from dmcmc.cli.arguments import parse_arguments
 
         arguments = parse_arguments(list(argv))
-        return commands.COMMANDS[arguments.command](arguments)
+        with warnings_as_lines():
+            return commands.COMMANDS[arguments.command](arguments)
     except SystemExit as end:  # --help and --version
         try:
             sys.stdout.flush()

@@ -7,6 +7,7 @@ from typing import Any
 import networkx as nx
 
 from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.dpop.division_cost import cost_of
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.split import primal
 from dmcmc.inference.model.densify import densify
@@ -56,6 +57,9 @@ class GraphFacts:
     width, largest, cells
         Of the best elimination order found for the whole problem: induced width, cells of its largest joined table and
         of all.
+    divided_cells, largest_message : float
+        What exact elimination joins agent by agent, and cells of the largest UTIL message: beside ``cells``, what the
+        division costs.
     links : int
         Pairs of agents that share factors.
     depth : int
@@ -71,6 +75,8 @@ class GraphFacts:
     width: int
     largest: float
     cells: float
+    divided_cells: float
+    largest_message: float
     links: int
     depth: int
     agents: tuple[AgentFacts, ...]
@@ -95,6 +101,7 @@ def facts_of(problem: Problem, memory: int) -> GraphFacts:
     dense = densify(problem, memory).problem
     division = divide(dense)
     tree = build_pseudotree(dense, division)
+    cost = cost_of(dense, division, tree)
     depth = [0] * dense.n_agents
     for a in reversed(tree.bottom_up):
         depth[a] = 1 + (depth[tree.parent[a]] if tree.parent[a] >= 0 else 0)
@@ -126,6 +133,8 @@ def facts_of(problem: Problem, memory: int) -> GraphFacts:
         width=order.width,
         largest=order.largest,
         cells=order.cells,
+        divided_cells=cost.cells,
+        largest_message=cost.message,
         links=sum(a < b for a, b in links),
         depth=max(depth, default=0),
         agents=tuple(agents),

@@ -18,7 +18,11 @@ def summary(facts: GraphFacts) -> RenderableType:
         ("primal graph", f"{facts.edges:,} edges, components {facts.components}, largest degree {facts.degree}"),
         ("elimination", f"width {facts.width}, {_number(facts.cells)} cells, largest {_number(facts.largest)}"),
         ("agents", f"{len(facts.agents)}, {facts.links} pairs share factors"),
-        ("pseudo-tree", f"depth {facts.depth}, largest message {_number(_largest(facts))} cells"),
+        ("pseudo-tree", f"depth {facts.depth}, largest separator {_number(_largest(facts))} cells"),
+        (
+            "division",
+            f"agent by agent {_number(facts.divided_cells)} cells, largest message {_number(facts.largest_message)}",
+        ),
     ]
     for name, value in rows:
         table.add_row(Text(name, style="bold"), Text(value))

@@ -10,6 +10,8 @@ from dmcmc.results.result import Output
 if TYPE_CHECKING:
     from dmcmc.run.setup import Setup
 
+_MOST_FACTORS = 20_000  # of a problem whose division is looked at
+
 
 class AgentPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent would do.
@@ -58,6 +60,8 @@ class Plan(Output, frozen=True, kw_only=True):
         The largest width, all cells, and the most bytes of an agent; None where no agent's elimination is counted.
     arithmetic : str
         The numbers of all sums: ``int32``, ``int64`` or ``float64``.
+    division : str
+        What exact elimination takes agent by agent, and in one piece.
     combine : str
         How the agents' tables are combined, or how that is decided.
     """
@@ -67,6 +71,7 @@ class Plan(Output, frozen=True, kw_only=True):
     cells: float | None
     bytes: int | None
     arithmetic: str
+    division: str
     combine: str
 
     def __str__(self) -> str:
@@ -102,8 +107,22 @@ def plan_of(setup: "Setup") -> Plan:
         cells=sum(counted) if (counted := [a.cells for a in agents if a.cells is not None]) else None,
         bytes=max((a.bytes for a in agents if a.bytes is not None), default=None),
         arithmetic=setup.arithmetic.dtype.name,
+        division=_division(setup),
         combine=_combination(setup),
     )
+
+
+def _division(setup: "Setup") -> str:
+    """Return what the agents make of the problem's cells; nothing for one agent, and where it takes long to say."""
+    from dmcmc.inference.dpop.division_cost import cost_of
+    from dmcmc.inference.orders.best_order import best_order
+
+    problem = setup.problem
+    if problem.n_agents == 1 or len(problem.factors) > _MOST_FACTORS:
+        return ""
+    cost = cost_of(problem, setup.division, setup.tree)
+    order = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables))
+    return f"{cost.cells:.2g} cells agent by agent, largest message {cost.message:.2g}; in one piece {order.cells:.2g}"
 
 
 def _combination(setup: "Setup") -> str:

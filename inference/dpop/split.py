@@ -1,7 +1,7 @@
 """Give a problem's variables to agents: connected parts of about one size that share few variables.
 
 ============  =====================================================================================================
-``tree``      halves the tree of an elimination order again and again where few variables are shared: what DPOP likes
+``tree``      cuts the tree of an elimination order where few variables are shared: what DPOP likes
 ``grow``      lets regions grow from variables far apart, the smallest first
 ``blocks``    takes variables in the order of the file
 ============  =====================================================================================================
@@ -9,21 +9,25 @@
 The first two are improved by moving variables between neighbours, then joined up again. Deterministic.
 """
 
+import warnings
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from dmcmc.inference.dpop.division_cost import DivisionCost, division_cost
+from dmcmc.inference.dpop.tree_cuts import BucketTree, Graph, bucket_tree, halved, narrowest
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.runtime.errors import ConfigError
-
-Graph = list[set[int]]
+from dmcmc.inference.runtime.errors import ConfigError, DivisionWarning
 
 _SLACK = 0.15  # by how much a part may exceed its share of the variables
 _PASSES = 8
 _MOST_LINKS = 4_000_000  # of a graph that is improved
+_MOST_WEIGHED = 200_000  # of one whose divisions are weighed
+_EASY, _HOPELESS = 1e9, 1e12  # cells that any division may take; from which on nobody eliminates exactly
+_MORE, _MUCH_MORE = 4.0, 16.0  # times the cells of the problem in one piece: may be taken, and is warned of
 
 
 def split(problem: Problem, agents: int, method: str = "tree") -> Problem:
@@ -47,9 +51,7 @@ def split(problem: Problem, agents: int, method: str = "tree") -> Problem:
         raise ConfigError(f"split: expected one of {', '.join(METHODS)}, got {method!r}")
     if not 1 <= agents <= problem.n_variables:
         raise ConfigError(f"agents: expected 1 to {problem.n_variables} (the number of variables), got {agents}")
-    owner = METHODS[method](problem, agents)
-    names = tuple(f"a{i}" for i in range(agents))
-    return replace(problem, agents=names, owner=np.array(_in_order(owner), dtype=np.int64))
+    return _owned(problem, METHODS[method](problem, agents), agents)
 
 
 def primal(problem: Problem) -> Graph:
@@ -64,73 +66,52 @@ def primal(problem: Problem) -> Graph:
 
 
 def by_tree(problem: Problem, agents: int) -> list[int]:
-    """Halve the bucket tree of an elimination order until there is a part for every agent."""
-    graph = primal(problem)
-    n = len(graph)
-    order = best_order([f.scope for f in problem.factors], problem.domains, range(n)).variables
-    parent, shared = _bucket_tree(graph, order)
-    owner = [0] * n
-    waiting = [(list(order), agents, 0)]  # variables, children before parents; how many parts; the first part's number
-    while waiting:
-        part, count, first = waiting.pop()
-        if count == 1:
-            for v in part:
-                owner[v] = first
-            continue
-        small = count // 2
-        cut = _cut(part, parent, shared, len(part) * small // count, small, count)
-        waiting.append(([v for v in part if v in cut], small, first))
-        waiting.append(([v for v in part if v not in cut], count - small, first + small))
-    return _improved(graph, owner, agents)
+    """Cut the bucket tree of an elimination order into a part for every agent, so that little is added to its cells.
 
-
-def _bucket_tree(graph: Graph, order: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Return each variable's parent in the tree of an order (−1: a root) and how many variables its bucket shares."""
-    rank = {v: i for i, v in enumerate(order)}
-    above = [{u for u in around if rank[u] > rank[v]} for v, around in enumerate(graph)]
-    parent = [-1] * len(graph)
-    for v in order:
-        if above[v]:
-            parent[v] = min(above[v], key=rank.__getitem__)
-            above[parent[v]] |= above[v] - {parent[v]}
-    return parent, [len(a) for a in above]
-
-
-def _cut(part: list[int], parent: list[int], shared: list[int], share: int, least: int, count: int) -> set[int]:
-    """Return a piece of ``part`` of about ``share`` variables: subtrees, those that share least with the rest first.
-
-    The piece has at least ``least`` variables and leaves at least ``count - least``.
+    Parts of about one size come first. Where their messages or tables would make a problem that can be eliminated
+    much larger, subtrees that share little are cut off, smaller ones each time, until what is added is little; a
+    :class:`DivisionWarning` says so where no division is of that kind.
     """
-    inside = set(part)
-    children: dict[int, list[int]] = {v: [] for v in part}
-    size = dict.fromkeys(part, 1)
-    for v in part:
-        if parent[v] in inside:
-            children[parent[v]].append(v)
-            size[parent[v]] += size[v]
-    share = max(share, least)
-    most = min(share + int(_SLACK * share), len(part) - (count - least))
-    fitting = [v for v in part if abs(size[v] - share) <= _SLACK * share and size[v] <= most]
-    if fitting:
-        return _below(min(fitting, key=lambda v: (shared[v], abs(size[v] - share), v)), children, set())
-    taken: set[int] = set()
-    for v in sorted(part, key=lambda v: (-size[v], shared[v], v)):
-        # What is above v was too large; a leaf always fits.
-        if v not in taken and size[v] <= max(1, most - len(taken)):
-            taken |= _below(v, children, taken)
-        if len(taken) >= share:
-            break
-    return taken
+    graph = primal(problem)
+    order = best_order([f.scope for f in problem.factors], problem.domains, range(len(graph)))
+    tree = bucket_tree(graph, order.variables, problem.domains)
+    first = _improved(graph, halved(tree, agents), agents)
+    if agents == 1 or order.cells > _HOPELESS or sum(map(len, graph)) > _MOST_WEIGHED:
+        return first
+    costs: list[tuple[DivisionCost, list[int]]] = []
+    for owner in _divisions(problem, graph, tree, agents, first):
+        cost = division_cost(_owned(problem, owner, agents))
+        if cost.cells <= max(_EASY, _MORE * order.cells):
+            return owner
+        costs.append((cost, owner))
+    cost, owner = min(costs, key=lambda pair: pair[0].cells)
+    if cost.cells > max(_EASY, _MUCH_MORE * order.cells):
+        warnings.warn(
+            f"{agents} agents: exact elimination, agent by agent, joins {cost.cells:.2g} table cells, the largest"
+            f" message has {cost.message:.2g}; in one piece the problem takes {order.cells:.2g}. Fewer agents may fit"
+            " better",
+            DivisionWarning,
+            stacklevel=2,
+        )
+    return owner if cost.cells <= _HOPELESS else first
 
 
-def _below(top: int, children: dict[int, list[int]], taken: set[int]) -> set[int]:
-    """Return the subtree of ``top`` without what is taken."""
-    found, queue = {top}, [top]
-    while queue:
-        new = [c for c in children[queue.pop()] if c not in taken]
-        found.update(new)
-        queue += new
-    return found
+def _divisions(problem: Problem, graph: Graph, tree: BucketTree, agents: int, first: list[int]) -> Iterator[list[int]]:
+    """Yield divisions, the one of most equal parts first."""
+    yield first
+    least = len(graph) // agents // 2
+    while least:
+        owner = narrowest(tree, agents, least)
+        if owner is not None:
+            yield owner
+        least //= 2
+    yield by_growth(problem, agents)
+
+
+def _owned(problem: Problem, owner: list[int], agents: int) -> Problem:
+    """Return the problem with agents ``a0``, ``a1``, ..., numbered by their first variables."""
+    names = tuple(f"a{i}" for i in range(agents))
+    return replace(problem, agents=names, owner=np.array(_in_order(owner), dtype=np.int64))
 
 
 def by_growth(problem: Problem, agents: int) -> list[int]:

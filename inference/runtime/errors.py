@@ -38,3 +38,7 @@ class ResourceError(DmcmcError):
 
 class OutOfTime(ResourceError):
     """Work that was given up because the time budget ended, or because the user asked for the end."""
+
+
+class DivisionWarning(UserWarning):
+    """Says that giving a problem's variables to so many agents makes it much larger."""
