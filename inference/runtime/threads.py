@@ -37,6 +37,10 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="dmcmc")
 
 
+if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's threads: its pools are its own
+    os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
 def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop = NO_STOP) -> bool:
     """Run tasks on ``threads`` threads, or one after the other on one; the first error is raised when all ended.
 
