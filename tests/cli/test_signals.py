@@ -1,0 +1,108 @@
+"""SIGINT and SIGTERM, whatever a command is doing: the best so far or one line, soon, and never a traceback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from support.ranks import MPIRUN, lines, needs_mpirun
+from support.runs import hard_problem, written
+
+STUCK = str(Path(__file__).resolve().parents[1] / "support" / "stuck.py")
+SOON = 30  # seconds: on a machine that is busy; what is stuck never ends
+WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    """A run that goes on improving for long."""
+    return written(
+        tmp_path_factory.mktemp("run"),
+        hard_problem(),
+        local={"method": "gibbs", "runs": 1, "samples": 5},
+        budget={"time": 600},
+    )
+
+
+class Stuck:
+    """A command line that is stuck at a point."""
+
+    def __init__(self, point, config, ranks=0, **environment):
+        here = Path(config).parent
+        self.output, self.told = here / f"{point}-{ranks}.json", here / f"{point}-{ranks}.pid"
+        for file in (self.output, self.told):
+            file.unlink(missing_ok=True)
+        launcher = [MPIRUN, "-n", str(ranks)] if ranks else []
+        command = [*launcher, sys.executable, STUCK, point, "run", config, "--json", "--output", str(self.output)]
+        environment = os.environ | {"STUCK": str(self.told)} | environment
+        environment.pop("DMCMC_DEBUG", None)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        )
+        end = time.monotonic() + 400
+        while not (self.told.exists() and self.told.read_text()):
+            assert time.monotonic() < end and self.process.poll() is None, self.process.communicate()
+            time.sleep(0.05)
+
+    def after(self, *signals, pid=None):
+        """What it has printed and returned after some signals."""
+        for number in signals:
+            os.kill(pid or self.process.pid, number)
+            time.sleep(0.5)
+        out, err = self.process.communicate(timeout=SOON)
+        assert "Traceback" not in err
+        return self.process.returncode, out, lines(err)
+
+    @property
+    def stuck(self):
+        """The process that is stuck."""
+        return int(self.told.read_text())
+
+
+@pytest.mark.parametrize(
+    ("point", "number", "more"),
+    [
+        ("reading", signal.SIGTERM, ""),
+        ("planning", signal.SIGINT, ": there is no answer yet"),
+        ("compiling", signal.SIGINT, ": there is no answer yet"),
+    ],
+)
+def test_before_there_is_an_answer_one_line_says_so(config, point, number, more):
+    stuck = Stuck(point, config)
+    assert stuck.after(number) == (128 + number, "", [f"dmcmc: {WORDS[number]}{more}"])
+    assert not stuck.output.exists()
+
+
+@pytest.mark.parametrize("number", WORDS)
+def test_the_best_so_far_is_printed_and_written(config, number):
+    stuck = Stuck("improving", config)
+    code, out, said = stuck.after(number)
+    assert (code, said) == (0, [])
+    result = json.loads(out)
+    assert result["status"] == "timeout" and result["assignment"] and result["objective"] <= result["bound"]
+    assert json.loads(stuck.output.read_text()) == result
+
+
+def test_a_second_signal_ends_at_once(config):
+    stuck = Stuck("improving", config, PATIENCE="1000")
+    assert stuck.after(signal.SIGTERM, signal.SIGINT) == (128 + signal.SIGINT, "", [])
+    assert not stuck.output.exists()
+
+
+@needs_mpirun
+@pytest.mark.parametrize("alone", [False, True])
+def test_ranks_end_together_whether_all_are_told_or_one_that_is_stuck(config, alone):
+    stuck = Stuck("improving", config, ranks=2)
+    code, out, said = stuck.after(signal.SIGTERM, pid=stuck.stuck if alone else None)
+    assert (code, said) == (0, [])
+    result = json.loads(out)
+    assert result["assignment"] and json.loads(stuck.output.read_text()) == result
+
+
+@needs_mpirun
+def test_ranks_without_an_answer_say_so_once(config):
+    assert Stuck("planning", config, ranks=2).after(signal.SIGINT)[2] == ["dmcmc: interrupted: there is no answer yet"]
