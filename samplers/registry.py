@@ -6,6 +6,7 @@ from dmcmc.inference.runtime.plugins import Plugins
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import LocalSolver, Sampler
 from dmcmc.samplers.methods import annealing, exact, gibbs, metropolis, metropolis_single, tempering
+from dmcmc.samplers.toulbar2 import solver as toulbar2
 
 GROUP = "dmcmc.samplers"
 _SAMPLERS = (gibbs, annealing, tempering, metropolis, metropolis_single)
@@ -22,7 +23,8 @@ def _accept(loaded: object) -> LocalSolver | None:
 _PLUGINS: Plugins[LocalSolver] = Plugins(
     group=GROUP,
     what="sampler",
-    ours={exact.SOLVER.name: exact.SOLVER} | {m.SAMPLER.name: ChainSolver(m.SAMPLER) for m in _SAMPLERS},
+    ours={solver.name: solver for solver in (exact.SOLVER, toulbar2.SOLVER)}
+    | {m.SAMPLER.name: ChainSolver(m.SAMPLER) for m in _SAMPLERS},
     accept=_accept,
     expected="is neither a Sampler nor a LocalSolver",
     also=("auto",),
