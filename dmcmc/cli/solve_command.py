@@ -18,7 +18,7 @@ from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
 from dmcmc.run.interrupt import Ending
 from dmcmc.run.setup import sharing_memory
-from dmcmc.run.sums import sums
+from dmcmc.run.undivided.sums import sums
 
 TASKS = ("mpe", "pr", "count")
 _ALL_CELLS = 2**62
@@ -113,7 +113,7 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
         return None
     result: Result | None
     if split:
-        from dmcmc.run.single_agent import solve_single_agent
+        from dmcmc.run.undivided.single_agent import solve_single_agent
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as asked for", file=sys.stderr, flush=True)

@@ -3,15 +3,19 @@
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.model.exact_sum import Exact, not_below
+from dmcmc.config.settings import Settings
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.exact_sum import not_below
+from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.outcome import Outcome, judge
+from dmcmc.results.outcome import Outcome, Proof, Worth, judge, worth_of
 from dmcmc.results.result import TracePoint
 from dmcmc.run.setup import Setup
 
@@ -48,16 +52,25 @@ class Directive(NamedTuple):
 
 @dataclass
 class Incumbent:
-    """The best so far.
+    """The best so far, and the points of the trace as it got better.
 
     Attributes
     ----------
+    original : Problem
+        What was asked.
+    settings : Settings
     start : float
         When the solve began (``time.perf_counter``).
     deadline : float or None
         When it has to end; None for a single cycle.
     tell : callable
         Called with each new point of the trace.
+    setup : Setup or None
+        None until all is planned: bounds come later.
+    values : ndarray of int64 or None
+        The best assignment, of the variables of the dense problem.
+    worth : Worth or None
+        What that is worth.
     answer : tuple or None
         Values and outcome that belong together, for other threads.
     timed_out : bool
@@ -68,53 +81,97 @@ class Incumbent:
         Seconds that the last cycle's combination took: the next one needs them too.
     """
 
-    setup: Setup
+    original: Problem
+    settings: Settings
     start: float
     deadline: float | None
     tell: Callable[[TracePoint], object] = lambda point: None
+    setup: Setup | None = None
     values: NDArray[np.int64] | None = None
-    outcome: Outcome | None = None
+    worth: Worth | None = None
     answer: tuple[NDArray[np.int64], Outcome] | None = None
     timed_out: bool = False
     note: str | None = None
     combining: float = 0.0
     trace: list[TracePoint] = field(default_factory=list)
-    _history: list[tuple[Number | None, Number | None]] = field(default_factory=list)
-    _worth: tuple[int, Exact] | None = None  # of the best assignment: (−violations, exact utility without constants)
-    _utility: Number | None = None  # the same utility where nothing is violated, rounded up to a table's numbers
-    _bound: Number | None = None  # the best proven one, likewise
+    _objectives: list[Number | None] = field(default_factory=list)  # after each cycle
+    _bound: Number | None = None  # the best proven one on the utility, encoded
 
-    def update(self, values: NDArray[np.int64], roots: Mapping[int, Number | None]) -> None:
-        """Take in an assignment and the roots' upper UTIL values.
+    @property
+    def feasible(self) -> bool:
+        """Whether the best assignment breaks nothing."""
+        return self.worth is not None and self.worth.kept == 0
 
-        The upper values may hold for solutions better than the best so far only: rows that cannot be in one are left
-        out of them.
+    @property
+    def bounded(self) -> bool:
+        """Whether a bound is proven."""
+        return self._bound is not None
+
+    @property
+    def _utility(self) -> Number | None:
+        """What the best is worth where it breaks nothing, rounded up to a table's numbers."""
+        return None if self.worth is None or self.worth.kept else not_below(self.worth.utility)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the best assignment and the best bound say together."""
+        assert self.worth is not None, "there has been no assignment"
+        proof = None
+        if self._bound is not None:
+            assert self.setup is not None
+            proof = Proof([self._bound], self.setup.arithmetic, len(self.setup.problem.factors))
+        return judge(self.original, self.worth, self._constants, proof)
+
+    @cached_property
+    def _constants(self) -> list[Factor]:
+        return [factor for factor in self.original.factors if not factor.scope]
+
+    @property
+    def reached(self) -> bool:
+        """Whether nothing more is wanted: all is proven, or the gap is as small as was asked for."""
+        outcome, target = self.outcome, self.settings.budget.gap
+        return outcome.status in ("optimal", "infeasible") or (outcome.gap is not None and 0 < target >= outcome.gap)
+
+    def delay(self, seconds: float) -> None:
+        """Move the start and the end of the run; the trace stays as it is."""
+        self.start += seconds
+        if self.deadline is not None:
+            self.deadline += seconds
+
+    def update(self, values: NDArray[np.int64]) -> bool:
+        """Take in an assignment of the dense problem's variables; return whether it is better than the best so far."""
+        worth = worth_of(self.original, values[: self.original.n_variables])
+        better = worth.better(self.worth)
+        if better:
+            self.values, self.worth = values.copy(), worth
+            self._point()
+        return better
+
+    def update_bound(self, bound: Number | None) -> bool:
+        """Take in an upper bound (encoded) on the utility; return whether it is tighter than the best so far.
+
+        It may hold for solutions better than the best so far only: rows that cannot be in one are left out of it. An
+        assignment has to be there first.
         """
-        setup = self.setup
-        first = self.outcome is None
-        evaluation = setup.original.evaluate(values[: setup.original.n_variables])
-        worth = -evaluation.violation, setup.original.utility_inside(values[: setup.original.n_variables])
-        if self._worth is None or worth > self._worth:
-            self.values, self._worth = values, worth
-            if evaluation.violation == 0:
-                self._utility = not_below(worth[1])
-        bound = self._total(roots)
-        if bound is not None:
-            if self._utility is not None:
-                bound = max(bound, self._utility)
-            if self._bound is None or bound < self._bound:
-                self._bound = bound
+        if bound is None:
+            return False
+        utility = self._utility
+        if utility is not None:
+            bound = max(bound, utility)
+        tighter = self._bound is None or bound < self._bound
+        if tighter:
+            self._bound = bound
+            self._point()
+        return tighter
+
+    def _point(self) -> None:
+        """Add a point to the trace where it says something new."""
         assert self.values is not None
-        self.outcome = judge(
-            setup.original, self.values[: setup.original.n_variables],
-            None if self._bound is None else [self._bound], setup.arithmetic,
-            setup.division.constants, len(setup.problem.factors),
-        )  # fmt: skip
-        self.answer = self.values, self.outcome
-        point = TracePoint(time.perf_counter() - self.start, self.outcome.objective, self.outcome.bound)
-        self._history.append((point.objective, point.bound))
+        outcome = self.outcome
+        self.answer = self.values, outcome
+        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound)
         last = self.trace[-1] if self.trace else None
-        if first or last is None or (last.objective, last.bound) != (point.objective, point.bound):
+        if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)
             self.tell(point)
 
@@ -138,47 +195,50 @@ class Incumbent:
         may_prune
             Whether the combination was relaxed, and leaving rows out has not yet been tried, or has helped.
         """
-        assert self.outcome is not None
-        gap, target = self.outcome.gap, self.setup.config.budget.gap
-        reached = self.outcome.status in ("optimal", "infeasible") or (gap is not None and 0 < target >= gap)
-        left = float("inf") if self.deadline is None else self.deadline - time.perf_counter() - self.combining
+        assert self.setup is not None
+        reached, left = self.reached, float("inf")
+        self._objectives.append(self.outcome.objective)
+        if self.deadline is not None:
+            left = self.deadline - time.perf_counter() - self.combining
         late = left <= 0
         self.timed_out = (late or interrupted) and not reached
-        best = self.values if self._utility is not None else None
+        best = self.values if self.feasible else None
         go_on = not (reached or late or interrupted)
         if go_on and self.deadline is not None and may_improve:
             # Each slice is as long as all before it: one long effort gains more than several short ones.
             seconds = max(_SLICE, time.perf_counter() - self.start)
             seconds = left if left < 1.5 * seconds else seconds
-            return Directive(False, self._thresholds(roots), seconds, self._sampled(), best, self._bound is not None)
-        if go_on and may_prune and best is not None and self.setup.config.combine.method == "auto":
-            return Directive(False, self._thresholds(roots), 0.0, 0.0, best, self._bound is not None)
+            return Directive(False, self._thresholds(roots), seconds, self._sampled(), best, self.bounded)
+        if go_on and may_prune and best is not None and self.settings.combine.method == "auto":
+            return Directive(False, self._thresholds(roots), 0.0, 0.0, best, self.bounded)
         return Directive(True, {})
 
     def _sampled(self) -> float:
         """Return the part of the time that sampling gets: less when it has brought nothing twice."""
-        objectives = [point for point, _ in self._history[-3:]]
-        if self._utility is None:
+        objectives = self._objectives[-3:]
+        if not self.feasible:
             return _SAMPLED_FIRST
         stuck = len(objectives) == 3 and len(set(objectives)) == 1
         return _SAMPLED_LAST if stuck else _SAMPLED
 
-    def _total(self, roots: Mapping[int, Number | None]) -> Number | None:
-        """Return the sum of the roots' upper values, clamped."""
-        total: Number = 0
-        for value in roots.values():
-            if value is None:
-                return None
-            if self.setup.arithmetic.is_lowest(value):
-                return self.setup.arithmetic.lowest
-            total += value
-        return total
-
     def _thresholds(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
         """Return what each component must be worth: the best so far less what all others can be worth."""
-        total = self._total(roots)
+        assert self.setup is not None
+        total = total_of(roots, self.setup.arithmetic)
         if self._utility is None or total is None or self.setup.arithmetic.is_lowest(total):
             return dict.fromkeys(roots)
         # A row goes only if it is worse by more than the rounding of all the sums that say so.
         slack = 4 * self.setup.arithmetic.rounding(len(self.setup.problem.factors))
         return {a: self._utility - (total - value) - slack for a, value in roots.items() if value is not None}
+
+
+def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Number | None:
+    """Return the sum of the roots' upper values, clamped; None where one has none."""
+    total: Number = 0
+    for value in roots.values():
+        if value is None:
+            return None
+        if arithmetic.is_lowest(value):
+            return arithmetic.lowest
+        total += value
+    return total

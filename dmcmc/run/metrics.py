@@ -1,14 +1,20 @@
 """From what the ranks have at the end to a Result."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.runtime.device import opened
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.phases import Chosen, Sent, Steps
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, guarantee_report
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.setup import Setup, temperature_of
+from dmcmc.run.setup import Divided, Setup, temperature_of
 from dmcmc.samplers.auto.choose import Choice
 from dmcmc.samplers.contract.protocol import SampledTable
 
@@ -16,43 +22,52 @@ _CLAIMED = {"gibbs", "metropolis-hastings", "metropolis-hastings-single"}  # by 
 
 
 class Share(NamedTuple):
-    """What one rank reports at the end."""
+    """What one rank reports at the end; ``loose`` bounds what each of its agents can be worth."""
 
     metrics: dict[int, AgentMetrics]
     clock: float
     used_gpu: bool
+    loose: Mapping[int, Number | None]
+
+
+class Work(NamedTuple):
+    """What an agent has done: its table, and what came of it in the last cycle; None where it did not come to that."""
+
+    table: SampledTable | None
+    steps: Steps | None
+    chosen: Chosen | None
 
 
 def metrics_of(
-    setup: Setup,
-    agent: int,
-    table: SampledTable,
-    steps: Steps,
-    chosen: Chosen,
-    rank: int,
-    sent: Sequence[Sent],
-    extra: Sequence[Sent],
+    setup: Setup, agent: int, work: Work, rank: int, sent: Sequence[Sent], extra: Sequence[Sent]
 ) -> AgentMetrics:
     """Return what one agent did."""
-    local, own = setup.division.locals[agent], range(setup.original.n_variables)
-    return AgentMetrics(
+    local, own, table = setup.division.locals[agent], range(setup.original.n_variables), work.table
+    metrics = AgentMetrics(
         name=setup.problem.agents[agent],
-        method=table.method,
-        exact=table.exact,
+        method=setup.methods[agent],
+        exact=False,
         variables=sum(v in own for v in (*local.interface, *local.hidden)),
         interface=sum(v in own for v in local.interface),
         rank=rank,
         rows=local.rows,
-        cells=table.cells,
-        updates=table.updates,
-        samples=0 if setup.listed[agent] else table.drawn,
-        time=table.seconds,
         msg_count=sum(s.count for s in sent),
         msg_size=sum(s.size for s in sent),
         extra_msg_count=sum(s.count for s in extra),
         extra_msg_size=sum(s.size for s in extra),
-        z=steps.lower.z,
-        gap=gap_at(table, chosen, setup.arithmetic),
+    )
+    if table is None:
+        return metrics
+    return msgspec.structs.replace(
+        metrics,
+        method=table.method,
+        exact=table.exact,
+        cells=table.cells,
+        updates=table.updates,
+        samples=0 if setup.listed[agent] else table.drawn,
+        time=table.seconds,
+        z=None if work.steps is None else work.steps.lower.z,
+        gap=None if work.chosen is None else gap_at(table, work.chosen, setup.arithmetic),
     )
 
 
@@ -78,17 +93,31 @@ def _entry(table: Table, values: Mapping[int, int]) -> float:
     return float(table.values[tuple(values[v] for v in table.scope)])
 
 
-def result_of(
-    setup: Setup, incumbent: Incumbent, shares: Sequence[Share], ranks: int, seconds: float, cycles: int
-) -> Result:
-    """Put the ranks' parts together; agents of which nothing is reported are left out."""
+def early_result(parts: Divided, incumbent: Incumbent, ranks: int, cycles: int) -> Result:
+    """Return what would be the result if nothing else came, from any thread of rank 0."""
     assert incumbent.answer is not None
-    problem, (values, outcome) = setup.original, incumbent.answer
+    incumbent.timed_out = incumbent.answer[1].status not in ("optimal", "infeasible")
+    seconds = time.perf_counter() - incumbent.start
+    return result_of(parts, incumbent, [Share({}, 0.0, opened(), {})], ranks, seconds, cycles)
+
+
+def result_of(
+    parts: Divided, incumbent: Incumbent, shares: Sequence[Share], ranks: int, seconds: float, cycles: int
+) -> Result:
+    """Put the ranks' parts together; agents of which nothing is reported are left out.
+
+    Parameters
+    ----------
+    parts
+        The setup, where all has been planned.
+    """
+    assert incumbent.answer is not None
+    problem, (values, outcome) = parts.original, incumbent.answer
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
     agents = tuple(metrics[a] for a in sorted(metrics))
-    guarantee, why_not = _guarantee(setup, agents)
+    guarantee, why_not = _guarantee(parts, agents)
     status = "timeout" if incumbent.timed_out else outcome.status
     return Result(
         status=status,
@@ -110,22 +139,22 @@ def result_of(
         trace=tuple(incumbent.trace),
         guarantee=guarantee,
         provenance=provenance(
-            setup.config,
+            parts.config,
             ranks,
-            setup.backend.threads,
-            _plan(setup, agents),
+            parts.backend.threads if isinstance(parts, Setup) else cores(),
+            _plan(parts, agents) if isinstance(parts, Setup) else {},
             "cuda" if any(share.used_gpu for share in shares) else "cpu",
         ),
     )
 
 
-def _guarantee(setup: Setup, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:
+def _guarantee(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:
     """Return what Theorem 1 claims of what was done, or why it claims nothing; neither if that was not asked for.
 
     It is about samples of one Markov chain that is irreducible and aperiodic, drawn for every row, of which DPOP finds
     the best combination. A chain that is cooled is another one in every step.
     """
-    options = setup.config.local
+    options = parts.config.local
     asked, temperature = options.guarantee, temperature_of(options.temperature)
     if asked is None:
         return None, None

@@ -10,7 +10,7 @@ import numpy as np
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import opened
-from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.phases import Post, Sent
 from dmcmc.mpi.world import World
@@ -19,13 +19,15 @@ from dmcmc.run.agent.agent import Agent
 from dmcmc.run.cycle import Cycle, Sides, gather_sides, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
 from dmcmc.run.improve import improve_agents
-from dmcmc.run.incumbent import Directive, Incumbent
-from dmcmc.run.metrics import Share, metrics_of, result_of
+from dmcmc.run.incumbent import Directive, Incumbent, total_of
+from dmcmc.run.loose_bound import loose_bounds, whole_bound
+from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
 from dmcmc.run.progress import Progress
+from dmcmc.run.search import Search
 from dmcmc.run.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
-_GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, to take in what the last slice of time has found
+_GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, for a combination of what has been found
 
 
 @dataclass
@@ -39,7 +41,6 @@ class _Combined:
 class _Report(NamedTuple):
     """What a rank reports after a cycle."""
 
-    values: dict[int, int]
     roots: dict[int, Number | None]
     may_improve: bool
     relaxed: bool
@@ -54,8 +55,8 @@ class Run:
     ----------
     setup
         What all ranks know; its backend knows when to end.
-    start
-        When the clock started (``time.perf_counter``).
+    search
+        Local search over the whole assignment, which has an incumbent.
     progress
         Told how it goes.
     explain
@@ -75,18 +76,19 @@ class Run:
         Combinations begun.
     """
 
-    agents: dict[int, Agent]
     sides: Sides
-    clocks: dict[int, float]
 
     def __init__(
-        self, setup: Setup, world: World, start: float, progress: Progress, explain: Callable[[Setup], None]
+        self, setup: Setup, world: World, search: Search, progress: Progress, explain: Callable[[Setup], None]
     ) -> None:
-        self.setup, self.world, self.start = setup, world, start
+        self.setup, self.world, self.search = setup, world, search
         self.progress, self.explain = progress, explain
         self.mine = setup.of_rank(world.rank)
         self.post = Post(world, setup.owner)
-        self.incumbent = Incumbent(setup, start, setup.backend.stop.until if setup.timed else None, progress.point)
+        self.incumbent = search.incumbent
+        self.incumbent.setup = setup
+        self.agents: dict[int, Agent] = {}
+        self.clocks = dict.fromkeys(self.mine, 0.0)
         self.cycles, self._pruned = 0, True  # pruning has not been tried: it may help
         self._last: _Combined | None = None
         self._first_sent: list[Mapping[int, Sent]] = []
@@ -103,20 +105,17 @@ class Run:
         self.clocks = {number: agent.table.seconds for number, agent in self.agents.items()}
 
     def combine(self) -> Cycle | ResourceError:
-        """Send UTIL messages up and VALUE messages down; return why not where there is an answer already.
-
-        The first combination takes what time it needs, a later one is given up when it is late.
-        """
+        """Send UTIL messages up and VALUE messages down; return why not where it is late, or a later one fails."""
         self.cycles += 1
         self.progress.stage("combining")
         tables = {number: agent.exported() for number, agent in self.agents.items()}
         begun, stop = time.perf_counter(), NO_STOP
-        if self._last is not None:
+        if self.setup.timed:
             stop = self.setup.backend.stop.later(_GRACE, longer=self.incumbent.combining)
         try:
             cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop)
         except ResourceError as error:
-            if self._last is None:
+            if self._last is None and not isinstance(error, OutOfTime):
                 raise
             return error
         (self._first_sent if self._last is None else self._later_sent).extend(cycle.sent)
@@ -127,8 +126,9 @@ class Run:
         """Let rank 0 take in what this cycle found, and tell all ranks whether and how to go on."""
         if isinstance(cycle, ResourceError):
             return self.incumbent.give_up(cycle)
+        found = self.world.merged(cycle.values)
+        self.search.polish(np.array([found[v] for v in range(len(found))], dtype=np.int64))
         report = _Report(
-            cycle.values,
             cycle.roots,
             any(agent.may_improve for agent in self.agents.values()),
             any(step.upper is not None and step.upper.z is not None for step in cycle.steps.values()),
@@ -139,14 +139,12 @@ class Run:
         return self.world.decided(lambda: self._direct(reports or []))
 
     def _direct(self, reports: list[_Report]) -> Directive:
-        """Take in what all ranks found, and decide (rank 0)."""
-        chosen: dict[int, int] = {}
+        """Take in what all ranks have proven, and decide (rank 0)."""
         found: dict[int, Number | None] = {}
         for report in reports:
-            chosen |= report.values
             found |= report.roots
         roots = {agent: found[agent] for agent in sorted(found)}
-        self.incumbent.update(np.array([chosen[v] for v in range(len(chosen))], dtype=np.int64), roots)
+        self.incumbent.update_bound(total_of(roots, self.setup.arithmetic))
         return self.incumbent.direct(
             roots,
             may_improve=any(report.may_improve for report in reports),
@@ -176,39 +174,44 @@ class Run:
         for number, agent in self.agents.items():
             self.clocks[number] += agent.last
 
+    def give_up(self, error: OutOfTime) -> None:
+        """End with the incumbent: there was no time for more."""
+        self.incumbent.give_up(error)
+
     def result(self) -> Result | None:
         """Put the ranks' parts together; None but on rank 0."""
         metrics = self.world.together(lambda: {number: self._metrics(number) for number in self.mine})
-        shares = self.world.gather(Share(metrics, max(self.clocks.values(), default=0.0), opened()))
+        loose = {} if self.setup.config.local.bound == "none" else loose_bounds(self.setup, self.mine, self.agents)
+        shares = self.world.gather(Share(metrics, max(self.clocks.values(), default=0.0), opened(), loose))
         if shares is None:
             return None
-        return self._result(shares)
-
-    def best_so_far(self) -> Result | None:
-        """Return what would be the result if nothing else came, from any thread and without other ranks (rank 0)."""
-        if self.incumbent.answer is None:
-            return None
-        self.incumbent.timed_out = self.incumbent.answer[1].status not in ("optimal", "infeasible")
-        return self._result([Share({}, 0.0, opened())])
-
-    def _result(self, shares: list[Share]) -> Result:
-        seconds = time.perf_counter() - self.start
+        if not self.incumbent.bounded:
+            self.incumbent.update_bound(whole_bound(self.setup, [share.loose for share in shares]))
+        seconds = time.perf_counter() - self.incumbent.start
         return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles)
+
+    def best_so_far(self) -> Result:
+        """Return what would be the result if nothing else came, from any thread and without other ranks (rank 0)."""
+        return early_result(self.setup, self.incumbent, self.world.size, self.cycles)
 
     def _metrics(self, number: int) -> AgentMetrics:
         """Return what an agent did."""
-        assert self._last is not None, "there has been no cycle"
-        cycle = self._last.cycle
         first, later = (
             [phase[number] for phase in phases if number in phase] for phases in (self._first_sent, self._later_sent)
         )
-        table, steps, chosen = self._last.tables[number], cycle.steps[number], cycle.chosen[number]
-        return metrics_of(self.setup, number, table, steps, chosen, self.world.rank, first, later)
+        work = Work(None, None, None)
+        if self._last is not None:
+            cycle = self._last.cycle
+            work = Work(self._last.tables[number], cycle.steps[number], cycle.chosen[number])
+        elif number in self.agents:
+            work = Work(self.agents[number].table, None, None)
+        return metrics_of(self.setup, number, work, self.world.rank, first, later)
 
 
 def _title(incumbent: Incumbent) -> str:
     """Return what a user wants to see while it works on."""
-    if incumbent.outcome is None:  # not rank 0
+    if incumbent.worth is None:  # not rank 0
         return "improving"
-    gap = incumbent.outcome.gap
-    return f"improving: {incumbent.outcome.objective}, gap {'unknown' if gap is None else f'{100 * gap:.3g} %'}"
+    outcome = incumbent.outcome
+    gap = outcome.gap
+    return f"improving: {outcome.objective}, gap {'unknown' if gap is None else f'{100 * gap:.3g} %'}"

@@ -31,10 +31,8 @@ _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up 
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What every rank knows before the work starts.
-
-    All of it is the same on every rank, but for the backend: the numbers of threads may differ.
+class Divided:
+    """A problem divided among its agents: what every rank knows before anything is planned.
 
     Attributes
     ----------
@@ -42,6 +40,27 @@ class Setup:
         What was asked; the answer is evaluated on it.
     problem : Problem
         The same as dense tables; variables beyond the original ones are hidden states.
+    """
+
+    original: Problem
+    problem: Problem
+    config: Settings
+    division: Division
+
+    @property
+    def timed(self) -> bool:
+        """Whether there is a time budget."""
+        return self.config.budget.time is not None
+
+
+@dataclass(frozen=True)
+class Setup(Divided):
+    """What every rank knows before the work starts.
+
+    All of it is the same on every rank, but for the backend: the numbers of threads may differ.
+
+    Attributes
+    ----------
     surveys, choices : tuple
         Each agent's work, counted, and what it does.
     limits, rates
@@ -50,10 +69,6 @@ class Setup:
         The rank of each agent.
     """
 
-    original: Problem
-    problem: Problem
-    config: Settings
-    division: Division
     arithmetic: Arithmetic
     tree: PseudoTree
     surveys: tuple[Survey, ...]
@@ -62,11 +77,6 @@ class Setup:
     rates: Rates
     owner: tuple[int, ...]
     backend: Backend
-
-    @property
-    def timed(self) -> bool:
-        """Whether there is a time budget."""
-        return self.config.budget.time is not None
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -113,8 +123,23 @@ def sharing_memory(settings: Settings, world: World) -> Settings:
     return msgspec.structs.replace(settings, budget=settings.budget.shared(least))
 
 
+def divided(original: Problem, config: Settings, world: World) -> Divided:
+    """Divide the problem among its agents; called by all ranks."""
+
+    def division() -> Divided:
+        problem = densify(original, config.budget.bytes).problem
+        return Divided(original, problem, config, divide(problem))
+
+    return world.together(division)
+
+
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
-    """Divide the problem, choose each agent's method and place the agents; called by all ranks.
+    """Divide the problem, choose each agent's method and place the agents; see :func:`plan`."""
+    return plan(divided(original, config, world), world, measure)
+
+
+def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
+    """Choose each agent's method and place the agents; called by all ranks.
 
     The costly part, planning each agent's elimination, is shared out among the ranks. What depends on a machine is
     decided by rank 0: ranks may have different numbers of cores.
@@ -124,15 +149,14 @@ def prepare(original: Problem, config: Settings, world: World, measure: Callable
     measure
         Returns this machine's rates, where a choice depends on them.
     """
+    problem, config, division = parts.problem, parts.config, parts.division
 
-    def division() -> tuple[Problem, Division, Arithmetic, PseudoTree]:
-        problem = densify(original, config.budget.bytes).problem
-        divided = divide(problem)
-        return problem, divided, arithmetic_for(problem, config.combine), build_pseudotree(problem, divided)
+    def tree_and_numbers() -> tuple[Arithmetic, PseudoTree]:
+        return arithmetic_for(problem, config.combine), build_pseudotree(problem, division)
 
-    problem, divided, arithmetic, tree = world.together(division)
+    arithmetic, tree = world.together(tree_and_numbers)
     threads = max(1, cores() // world.local_size)
-    surveys = _surveys(divided, config, arithmetic, world, threads)
+    surveys = _surveys(division, config, arithmetic, world, threads)
     backend = world.together(partial(Backend.of, config.device, threads, world.local_size))
 
     def decision() -> tuple[Limits, Rates, tuple[Choice, ...], tuple[int, ...]]:
@@ -142,10 +166,10 @@ def prepare(original: Problem, config: Settings, world: World, measure: Callable
 
     limits, rates, choices, owner = world.decided(decision)
     return Setup(
-        original=original,
+        original=parts.original,
         problem=problem,
         config=config,
-        division=divided,
+        division=division,
         arithmetic=arithmetic,
         tree=tree,
         surveys=surveys,

@@ -1,4 +1,4 @@
-"""The whole path: Problem → agents' local problems → tables → UTIL up → VALUE down → Result.
+"""The whole path: Problem → first incumbent → agents' local problems → tables → UTIL up → VALUE down → Result.
 
 The same code runs in one process and on every rank of a run. With a time budget the middle is repeated: what a cycle
 has proven tells every agent which of its rows can still matter, and the agents improve those.
@@ -6,17 +6,18 @@ has proven tells every agent which of its rows can still matter, and the agents 
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.interrupt import Ending, Interrupt
 from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
-from dmcmc.run.setup import Setup, prepare, sharing_memory
+from dmcmc.run.search import begin
+from dmcmc.run.setup import Setup, divided, plan, sharing_memory
 from dmcmc.run.warm_up import warm_up_planning, warm_up_solving
 from dmcmc.run.warm_up_gpu import warm_up_gpu
 
@@ -79,26 +80,33 @@ def _solve(
     explain: Callable[[Setup], None],
     ending: Ending | None,
 ) -> Result | None:
-    """Prepare, start the clock, and go through the cycles."""
+    """Divide, start the clock, find a first incumbent, plan, and go through the cycles."""
     config = sharing_memory(config, world)
     seconds, stop = config.budget.time, NO_STOP if ending is None else Stop(wish=ending.wish)
     if seconds is not None:
         warm_up_planning(config, world, progress)
     start = time.perf_counter()
-    setup = prepare(problem, config, world)
     if seconds is not None:
-        start += warm_up_solving(setup, world, progress, solve) + warm_up_gpu(setup, world, progress)
-        stop = replace(stop, until=start + seconds) if ending is not None else Stop(start + seconds)
+        stop = Stop(start + seconds, wish=stop.wish if ending is not None else Wish())
+    search = begin(divided(problem, config, world), world, stop, start, progress)
+    if ending is not None:
+        ending.best = search.best_so_far
+    setup = plan(search.parts, world)
+    if seconds is not None:
+        stop = search.delay(warm_up_solving(setup, world, progress, solve) + warm_up_gpu(setup, world, progress))
     explain(setup)
     with Interrupt(stop, armed=seconds is not None and ending is None):
-        run = Run(setup.ending(stop), world, start, progress, explain)
+        run = Run(setup.ending(stop), world, search, progress, explain)
         if ending is not None:
             ending.best = run.best_so_far
-        run.first_tables()
-        while True:
-            cycle = run.combine()
-            directive = run.agree(cycle)
-            if directive.stop:
-                break
-            run.improve(directive)
+        try:
+            run.first_tables()
+            while True:
+                cycle = run.combine()
+                directive = run.agree(cycle)
+                if directive.stop:
+                    break
+                run.improve(directive)
+        except OutOfTime as error:
+            run.give_up(error)
         return run.result()

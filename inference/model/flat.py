@@ -34,6 +34,25 @@ class FlatTables(NamedTuple):
         """Number of tables."""
         return self.at.size - 1
 
+    def strides(self, domains: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how far apart in ``data`` two values of each variable of ``scope`` are."""
+        sizes = domains[self.scope].tolist()
+        strides = [1] * len(sizes)
+        for begin, end in pairwise(self.scope_start.tolist()):
+            for i in range(end - 2, begin - 1, -1):
+                strides[i] = strides[i + 1] * sizes[i + 1]
+        return np.array(strides, dtype=np.int64)
+
+    def entries(self, values: NDArray[np.int64], strides: NDArray[np.int64]) -> list[int | float | None]:
+        """Return each table's entry at value indices of all variables; None where it is forbidden."""
+        steps = np.append(0, np.cumsum(values[self.scope] * strides))
+        found = self.data[self.at[:-1] + np.diff(steps[self.scope_start])]
+        hard = found == forbidden_value(self.data.dtype)
+        entries: list[int | float | None] = found.tolist()
+        for table in np.flatnonzero(hard).tolist():
+            entries[table] = None
+        return entries
+
     def scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes as tuples."""
         flat, start = self.scope.tolist(), self.scope_start.tolist()

@@ -274,10 +274,22 @@ class Problem:
             raise ProblemError(f"{values.size} values for {self.n_variables} variables")
         for i in np.flatnonzero((values < 0) | (values >= self.domains))[:1]:
             raise ProblemError(f"variable {self.variables[i]!r}: value {values[i]} is not in 0..{self.domains[i] - 1}")
+        return self._evaluation(self._entries(values))
+
+    def appraise(self, values: NDArray[np.int64]) -> tuple[Evaluation, Exact]:
+        """Return what value indices are worth, and :meth:`utility_inside` of them."""
+        entries = self._entries(values)
+        return self._evaluation(entries), self._inside(entries)
+
+    def utility_inside(self, values: NDArray[np.int64]) -> Exact:
+        """Return the exact utility of value indices without constants, forbidden entries left out: to be maximised."""
+        return self._inside(self._entries(values))
+
+    def _evaluation(self, entries: Sequence[int | float | None]) -> Evaluation:
         total: int | float = 0
         violation = 0
         constants: list[int | float] = []
-        for factor, entry in zip(self.factors, self._entries(values), strict=True):
+        for factor, entry in zip(self.factors, entries, strict=True):
             if entry is None:
                 violation += 1
             elif factor.scope:
@@ -288,15 +300,27 @@ class Problem:
             total = nearest(exact_sum([total, *constants]))
         return Evaluation(self.to_own_sense(total), violation)
 
-    def utility_inside(self, values: NDArray[np.int64]) -> Exact:
-        """Return the exact utility of value indices without constants, forbidden entries left out: to be maximised."""
-        entries = zip(self.factors, self._entries(values), strict=True)
-        return exact_sum(entry for factor, entry in entries if entry is not None and factor.scope)
+    def _inside(self, entries: Sequence[int | float | None]) -> Exact:
+        pairs = zip(self.factors, entries, strict=True)
+        return exact_sum(entry for factor, entry in pairs if entry is not None and factor.scope)
 
     def _entries(self, values: NDArray[np.int64]) -> list[int | float | None]:
         """Return each factor's entry at an assignment; None where it is forbidden."""
+        if "flat" in self.__dict__ and self._alike:
+            return self.flat.entries(values, self._strides)
         chosen = values.tolist()
         return [factor.entry([chosen[v] for v in factor.scope]) for factor in self.factors]
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether flat tables have every entry as it is."""
+        dense = all(type(factor) is Factor for factor in self.factors)
+        return dense and len({factor.table.dtype for factor in self.factors}) == 1
+
+    @cached_property
+    def _strides(self) -> NDArray[np.int64]:
+        """Of each variable of each scope in flat tables."""
+        return self.flat.strides(self.domains)
 
     def label(self, variable: int, value: int) -> Label:
         """Return the label of a value index."""

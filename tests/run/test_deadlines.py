@@ -16,6 +16,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
+from dmcmc.run import rank
 
 HEAD = """
 import os, signal, sys, threading, time
@@ -122,22 +123,56 @@ def test_all_ranks_know_who_has_given_up(tmp_path):
 
 
 @needs_mpirun
-def test_a_later_combination_is_abandoned_on_all_ranks_when_one_is_out_of_time(tmp_path):
+def test_a_combination_is_abandoned_on_all_ranks_when_one_is_out_of_time(tmp_path):
     result = driven(tmp_path, 2, ABANDONED, hard_problem(agents=3))
-    assert result["status"] == "timeout" and result["cycle"] > 1 and result["time"] < 60
+    assert result["status"] == "timeout" and result["cycle"] >= 1 and result["time"] < 60
     assert result["objective"] <= result["bound"] and result["assignment"]
 
 
-def test_the_first_combination_is_not_abandoned_but_a_later_one_is():
+@pytest.mark.parametrize("phase", ["first_tables", "combine", "improve", "outside"])
+@pytest.mark.parametrize("bound", ["auto", "none"])
+def test_out_of_time_in_any_phase_brings_the_incumbent_and_the_best_bound_known(phase, bound, monkeypatch):
+    def late(*arguments, **more):
+        raise OutOfTime("out of time")
+
+    problem = hard_problem(variables=6, domain=5)
+    best = answer(problem, local={"method": "exact"}).objective
+    name = {
+        "first_tables": "first_tables",
+        "combine": "run_cycle",
+        "improve": "improve_agents",
+        "outside": "run_outside",
+    }
+    monkeypatch.setattr(rank, name[phase], late)
+    local = {"method": "gibbs", "runs": 1, "samples": 1, "bound": bound}
+    result = finished(begun(problem, local=local, budget={"time": 5.0}))
+    assert result.status == "timeout" and result.violation == 0
+    assert problem.evaluate(result.assignment).objective == result.objective <= best
+    assert (result.bound is None) == (bound == "none")
+    assert bound == "none" or result.bound >= best
+    assert [agent.name for agent in result.agents] == list(problem.agents)
+    assert result.trace[0].objective is not None and result.trace[-1].objective == result.objective
+
+
+def test_what_ends_before_its_tables_is_bounded_by_the_largest_entries(monkeypatch):
+    def late(*arguments, **more):
+        raise OutOfTime("out of time")
+
+    problem = hard_problem(variables=4, domain=3)
+    monkeypatch.setattr(rank, "first_tables", late)
+    result = finished(begun(problem, budget={"time": 5.0}))
+    assert result.bound == sum(factor.table.max() for factor in problem.factors) and result.cycle == 0
+
+
+def test_a_combination_that_is_late_is_abandoned_the_first_too():
     problem, over = dense_problem(0), Stop(time.perf_counter() - 10)
     run = begun(problem, stop=over, local={"method": "gibbs", "runs": 1, "samples": 1}, budget={"time": 1.0})
     run.first_tables()
-    first = run.combine()
-    assert not run.agree(first)._replace(stop=False).stop
     given_up = run.combine()
     assert isinstance(given_up, OutOfTime)
     assert run.agree(given_up).stop
-    assert run.result().status == "timeout"
+    result = run.result()
+    assert result.status == "timeout" and result.objective is not None and result.bound is not None
 
 
 def test_what_does_not_fit_the_memory_ends_a_first_cycle_with_an_error_and_a_later_one_with_the_answer():

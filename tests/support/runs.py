@@ -13,10 +13,12 @@ from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run.interrupt import Interrupt
 from dmcmc.run.progress import Silent
 from dmcmc.run.rank import Run
+from dmcmc.run.search import begin
 from dmcmc.run.setup import prepare
 from dmcmc.run.solve import solve
 from dmcmc.run.warm_up import warm_up_solving
@@ -43,15 +45,18 @@ def begun(problem, *, world=None, stop=None, change=lambda setup: setup, explain
     start = time.perf_counter()
     if stop is None:
         stop = NO_STOP if config.budget.time is None else Stop(start + config.budget.time)
-    return Run(setup.ending(stop), world, start, Silent(), explain)
+    return Run(setup.ending(stop), world, begin(setup, world, stop, start, Silent()), Silent(), explain)
 
 
 def finished(run, direct=lambda directive: directive, improve=Run.improve):
     """The result of a run whose directives and improvements may be others."""
     with Interrupt(run.setup.backend.stop, armed=run.setup.timed):
-        run.first_tables()
-        while not (directive := direct(run.agree(run.combine()))).stop:
-            improve(run, directive)
+        try:
+            run.first_tables()
+            while not (directive := direct(run.agree(run.combine()))).stop:
+                improve(run, directive)
+        except OutOfTime as error:
+            run.give_up(error)
         return run.result()
 
 

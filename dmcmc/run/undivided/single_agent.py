@@ -13,7 +13,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
 from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.results.outcome import judge
+from dmcmc.results.outcome import Proof, judge, worth_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.combination import arithmetic_for, relaxation_of
@@ -47,7 +47,8 @@ def solve_single_agent(problem: Problem, config: Settings) -> Result:
     done, values = found.elimination, np.zeros(dense.n_variables, dtype=np.int64)
     done.choose(values)
     own = values[: problem.n_variables]
-    outcome = judge(problem, own, [done.total()], arithmetic, constants, len(dense.factors), found.margin)
+    proof = Proof([done.total()], arithmetic, len(dense.factors), found.margin)
+    outcome = judge(problem, worth_of(problem, own), constants, proof)
     seconds = time.perf_counter() - start
     how = "exact" if found.z is None else f"mini-bucket, z = {found.z}"
     return Result(

@@ -1,0 +1,52 @@
+"""A bound without a combination: the sum of what each table can be worth by itself."""
+
+from collections.abc import Mapping, Sequence
+
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.runtime.types import Number
+from dmcmc.run.agent.agent import Agent
+from dmcmc.run.setup import Setup
+
+
+def loose_bounds(setup: Setup, numbers: Sequence[int], agents: Mapping[int, Agent]) -> dict[int, Number]:
+    """Return at most what each of some agents can be worth (encoded): by its table if it has one, else by its factors.
+
+    Parameters
+    ----------
+    agents
+        Those that have a table.
+    """
+    found: dict[int, Number] = {}
+    for number in numbers:
+        upper = agents[number].table.upper if number in agents else None
+        if upper is None:
+            found[number] = largest_sum(setup.division.locals[number].factors, setup.arithmetic)
+        else:
+            found[number] = clamped_sum([table.values.max().item() for table in upper], setup.arithmetic)
+    return found
+
+
+def whole_bound(setup: Setup, parts: Sequence[Mapping[int, Number]]) -> Number | None:
+    """Return at most what the whole can be worth (encoded), from the agents' bounds; None where one has none."""
+    bounds = [bound for part in parts for bound in part.values()]
+    if len(bounds) < setup.problem.n_agents:
+        return None
+    return clamped_sum([*bounds, largest_sum(setup.division.crossing, setup.arithmetic)], setup.arithmetic)
+
+
+def largest_sum(factors: Sequence[Factor], arithmetic: Arithmetic) -> Number:
+    """Return the sum of each factor's largest entry (encoded)."""
+    total: Number = 0
+    for factor in factors:
+        largest = factor.table.max().item()
+        if largest == forbidden_value(factor.table.dtype):
+            return arithmetic.lowest
+        total += largest
+    return total
+
+
+def clamped_sum(numbers: Sequence[Number], arithmetic: Arithmetic) -> Number:
+    """Return a sum of encoded numbers; −∞ where one of them is."""
+    return arithmetic.lowest if any(map(arithmetic.is_lowest, numbers)) else sum(numbers)
