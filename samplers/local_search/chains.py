@@ -12,6 +12,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.samplers.local_search.anneal_kernels import anneal, begin, pair_moves
 from dmcmc.samplers.local_search.graph import Graph
 from dmcmc.samplers.local_search.graph_chain_kernels import anneal_graph, typical_spread
+from dmcmc.samplers.local_search.graph_kernels import weigh
 from dmcmc.samplers.local_search.order import SweepOrder, sweep_order
 from dmcmc.samplers.model.chain_model import ChainModel, build_model
 from dmcmc.samplers.model.rng import chain_key
@@ -63,6 +64,15 @@ class Contestant(Protocol):
 
     def values(self) -> Values:
         """Return the best assignment that it has found."""
+        ...
+
+    @property
+    def end(self) -> Any:
+        """The worth of where it is now."""
+        ...
+
+    def last(self) -> Values:
+        """Return where it is now."""
         ...
 
 
@@ -130,10 +140,22 @@ class _ColumnState:
         """The utility of the best state, in chain units."""
         return int(self.utilities[1])
 
+    @property
+    def end(self) -> int:
+        """The utility of the present state, in chain units."""
+        return int(self.utilities[0])
+
     def values(self) -> Values:
         """Return the best state in the order of the problem's variables."""
-        values = np.zeros(self.kept.size, dtype=np.int64)
-        values[self.field.order.variables] = self.kept
+        return self._numbered(self.kept)
+
+    def last(self) -> Values:
+        """Return the present state in the order of the problem's variables."""
+        return self._numbered(self.z)
+
+    def _numbered(self, state: NDArray[np.int32]) -> Values:
+        values = np.zeros(state.size, dtype=np.int64)
+        values[self.field.order.variables] = state
         return values
 
 
@@ -195,12 +217,12 @@ class _GraphChain:
 
     def __init__(self, field: GraphField, start: Start, span: Range, sweeps: int) -> None:
         self.field, self.start, self.span, self.sweeps = field, start, span, sweeps
-        self.kept = start.values.copy()
-        self.best = np.full(2, -np.inf)
+        self.z, self.kept = start.values.copy(), start.values.copy()
+        self.now, self.best = np.full(2, -np.inf), np.full(2, -np.inf)
 
     def run(self, halt: Halt) -> None:
         """Make sweeps from the start."""
-        graph, z = self.field.graph, self.kept.copy()
+        graph, z = self.field.graph, self.z
         sums = np.zeros((3, graph.widest))
         spread = float(typical_spread(graph, z, sums)) or 1.0
         temperatures = np.append(np.geomspace(self.span[0] * spread, self.span[1] * spread, self.sweeps), np.zeros(3))
@@ -208,6 +230,8 @@ class _GraphChain:
             graph, self.field.order, z, self.kept, sums, self.best, temperatures, _PENALTY * spread, self.start.key,
             self.start.number, halt,
         )  # fmt: skip
+        weigh(graph, z, sums)
+        self.now[:] = -sums[0, 0], sums[1, 0] + sums[2, 0]
 
     @property
     def worth(self) -> tuple[float, float]:
@@ -217,3 +241,12 @@ class _GraphChain:
     def values(self) -> Values:
         """Return the best state."""
         return self.kept
+
+    @property
+    def end(self) -> tuple[float, float]:
+        """Violations, negated, and utility of the present state."""
+        return float(self.now[0]), float(self.now[1])
+
+    def last(self) -> Values:
+        """Return the present state."""
+        return self.z

@@ -1,37 +1,73 @@
-"""Which temperatures suit a problem: chains over several ranges race, the better half goes on with twice the sweeps."""
+"""Which temperatures suit a problem: chains over several ranges race, the better half goes on with twice the sweeps.
 
-from dataclasses import dataclass, field
+Each range has a lineage: its chain of a heat begins where that of the heat before has ended. So hot ranges, that forget
+where they began, and cold ones, that improve it, are compared by what they make of the same start.
+"""
 
-from dmcmc.samplers.local_search.chains import Range
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.samplers.local_search.chains import Contestant, Range
 
 # First and last temperature in typical spreads of a conditional. The first suit problems whose factors are alike, the
 # others those whose utilities have many magnitudes, or constraints written as large costs.
 RANGES: tuple[Range, ...] = (
     (0.4, 0.1), (0.2, 0.02), (0.05, 0.005), (1.0, 0.01), (0.2, 0.002), (6.4, 0.05), (1.0, 0.1), (1.0, 0.001)
 )  # fmt: skip
+REHEAT = 0.5  # of a range's first temperature: chains that go on from the best assignment
 _FIRST, _LAST = 16, 1 << 14  # sweeps of a chain in the first heat of the first race; in the last of any
 _GROWTH = 4  # of the first heat from race to race
 _LEFT = 2  # ranges that go on to the end
 
+Values = NDArray[np.int64]
+
 
 @dataclass
+class Entry:
+    """A range, and where its chain goes on; from the best assignment if that is None."""
+
+    span: Range
+    values: Values | None = None
+
+
 class Race:
-    """Ranges that are left, and how long the chains of the next heat are."""
+    """Who runs the next heat, and how long.
 
-    ranges: list[Range] = field(default_factory=lambda: list(RANGES))
-    sweeps: int = _FIRST
-    first: int = _FIRST
+    Attributes
+    ----------
+    entries : list of Entry
+        Lineages first, then chains that reheat the best assignment.
+    sweeps : int
+        Of each chain.
+    """
 
-    def next(self, ranking: list[int]) -> None:
-        """Go on to the next heat, or to a new race.
+    def __init__(self) -> None:
+        self.sweeps = self._first = _FIRST
+        self._races = 0
+        self.entries = [Entry(span) for span in RANGES]
+        self._lineages = len(RANGES)
+
+    def next(self, chains: list[Contestant], domains: NDArray[np.int64]) -> None:
+        """Go on to the next heat, or to a new race: every other one begins at random values.
 
         Parameters
         ----------
-        ranking
-            The places of ``ranges``, best first.
+        chains
+            What the entries have done.
+        domains
+            Domain sizes.
         """
+        ranking = sorted(range(self._lineages), key=lambda i: (chains[i].end, -i), reverse=True)
+        kept = ranking[: max(_LEFT, self._lineages // 2)]
         self.sweeps *= 2
-        self.ranges = [self.ranges[i] for i in sorted(ranking[: max(_LEFT, len(ranking) // 2)])]
-        if self.sweeps > _LAST:
-            self.first = self.sweeps = min(self.first * _GROWTH, _LAST // 4)
-            self.ranges = list(RANGES)
+        if self.sweeps <= _LAST:
+            self.entries = [Entry(self.entries[i].span, chains[i].last()) for i in sorted(kept)]
+            self._lineages = len(self.entries)
+            self.entries += [Entry((max(e.span[1], REHEAT * e.span[0]), e.span[1])) for e in self.entries]
+            return
+        self._races += 1
+        self._first = self.sweeps = min(self._first * _GROWTH, _LAST // 4)
+        start = np.random.default_rng(self._races).integers(0, domains) if self._races % 2 else None
+        self.entries, self._lineages = [Entry(span, start) for span in RANGES], len(RANGES)

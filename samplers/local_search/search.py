@@ -90,12 +90,12 @@ class LocalSearch:
         left = sweeps
         while self.original.n_variables and not self.stop.over:
             if until is None:
-                length = min(self._race.sweeps, left // len(self._race.ranges))
+                length = min(self._race.sweeps, left // len(self._race.entries))
             else:
                 length = self._fitting(until - time.perf_counter())
             if length < 1:
                 break
-            left -= length * len(self._race.ranges)
+            left -= length * len(self._race.entries)
             candidate = self._heat(best, length, until)
             if candidate is not None and self.better(candidate, best):
                 best = candidate
@@ -110,7 +110,7 @@ class LocalSearch:
     def _fitting(self, seconds: float) -> int:
         """Return how many sweeps the chains of a heat can make in some seconds, at most those that the race wants."""
         race = self._race
-        lanes = -(-len(race.ranges) // self.threads)
+        lanes = -(-len(race.entries) // self.threads)
         return int(min(race.sweeps, seconds / (lanes * self._pace))) if self._pace else race.sweeps
 
     @cached_property
@@ -127,11 +127,11 @@ class LocalSearch:
         Beside them, pairs of variables move where that has not been tried.
         """
         own, field, race = best[: self.original.n_variables], self._field, self._race
-        numbers = range(self._chains, self._chains + len(race.ranges))
-        self._chains += len(race.ranges)
+        numbers = range(self._chains, self._chains + len(race.entries))
+        self._chains += len(race.entries)
         chains = [
-            field.chain(Start(own, self.seed, number), span, length)
-            for number, span in zip(numbers, race.ranges, strict=True)
+            field.chain(Start(own if entry.values is None else entry.values, self.seed, number), entry.span, length)
+            for number, entry in zip(numbers, race.entries, strict=True)
         ]
         pairs = None
         if self._paired is None or not np.array_equal(own, self._paired):
@@ -141,7 +141,7 @@ class LocalSearch:
         self._run(contestants, until)
         spent = (time.perf_counter() - begun) * min(self.threads, len(contestants))
         self._pace = spent / sum(contestant.sweeps for contestant in contestants)
-        race.next(sorted(range(len(chains)), key=lambda i: (chains[i].worth, -i), reverse=True))
+        race.next(chains, self.original.domains)
         winner = max(contestants, key=lambda contestant: contestant.worth)
         if not field.may_beat(winner.worth, own):
             return None
