@@ -62,7 +62,7 @@ def anneal(model, parts, first_part, z, scores, scratch, kept, worth, temperatur
     temperatures : (sweeps,) float32
     trial : int
         Number of the first sweep, from 1.
-    halt : (1,) int64
+    halt : (1,) uint8
         Not 0 when it is time to end.
 
     Returns

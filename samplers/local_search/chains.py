@@ -22,7 +22,7 @@ _DESCENT = 30  # sweeps at temperature 0 after those that cool
 _PENALTY = 16.0  # of a violation, in spreads; as in chain models
 
 Values = NDArray[np.int64]
-Halt = NDArray[np.int64]
+Halt = NDArray[np.uint8]
 Range = tuple[float, float]
 
 

@@ -149,7 +149,7 @@ class LocalSearch:
 
     def _run(self, contestants: Sequence[Contestant], until: float | None) -> None:
         """Run contestants on all threads, until they are through or it is time to end."""
-        halt = np.zeros(1, dtype=np.int64)
+        halt = np.zeros(1, dtype=np.uint8)
         tasks = [partial(contestant.run, halt) for contestant in contestants]
         stop = self.stop if until is None else self.stop.by(until)
         run_watched(tasks, self.threads, stop, halt)
