@@ -12,7 +12,7 @@ import pytest
 from support.ranks import MPIRUN, lines, needs_mpirun
 from support.runs import hard_problem, written
 
-STUCK = str(Path(__file__).resolve().parents[1] / "support" / "stuck.py")
+STUCK = str(Path(__file__).with_name("stuck.py"))
 SOON = 30  # seconds: on a machine that is busy; what is stuck never ends
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
