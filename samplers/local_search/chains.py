@@ -19,7 +19,7 @@ from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
 
 _DESCENT = 30  # sweeps at temperature 0 after those that cool
-_PENALTY = 16.0  # of a violation, in spreads; as in chain models
+_PENALTY = 4.0  # of a violation, in spreads: less than in chain models, since the best may lie behind a violation
 
 Values = NDArray[np.int64]
 Halt = NDArray[np.uint8]
@@ -102,7 +102,9 @@ class ColumnField:
         number[self.order.variables] = np.arange(n)
         flat = problem.flat
         local = LocalProblem(0, (), tuple(range(n)), problem.factors, problem.domains[self.order.variables])
-        self.model: ChainModel = build_model(local, flat._replace(scope=number[flat.scope]))
+        model: ChainModel = build_model(local, flat._replace(scope=number[flat.scope]))
+        penalty = float(np.float32(_PENALTY * model.spread)) if model.violation else 0.0
+        self.model = model._replace(penalty=penalty)
         whole = flat.data.dtype.kind == "i" and self.model.scale >= 1.0
         self._slack = 0.0 if whole else 0.01 * self.model.spread
 
