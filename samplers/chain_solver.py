@@ -17,7 +17,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.contract.compile_error import explain
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
@@ -74,16 +74,19 @@ class ChainSolver:
     def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list["Chains | DeviceChains"]:
         """Sample every agent, to go on with later: on the GPU where that is quicker, else spread over the threads.
 
-        When it is time to stop, rows stay as they are: at first all hidden variables have their first values.
+        When it is time to stop, rows stay as they are: at first they have the incumbent's hidden values, or the first.
         """
         kernel, threads, stop = compile_chains(self.sampler), sampling.backend.threads, sampling.backend.stop
         planned = [Chains(local, sampling, self.sampler, kernel) for local in problems]
         try:
             started = _on_gpu(self.sampler, planned, sampling)
-            left = [chains for chains in started if isinstance(chains, Chains)]
+            left, halt = [chains for chains in started if isinstance(chains, Chains)], np.zeros(1, dtype=np.uint8)
+            if sampling.seconds is not None:
+                _fit(left, sampling.seconds, threads)
             for number in range(max((len(chains.rounds) for chains in left), default=0)):
-                run_parallel([task for chains in left for task in chains.tasks(number, threads)], threads, stop)
-                if stop.over:
+                if stop.over or not run_watched(
+                    [task for chains in left for task in chains.tasks(number, threads, halt)], threads, stop, halt
+                ):
                     break
         except NumbaError as error:
             raise explain(self.sampler, error) from error
@@ -140,6 +143,14 @@ class DeviceChains:
         old[better] = states[better]
 
 
+def _fit(planned: Sequence[Chains], seconds: float, threads: int) -> None:
+    """Shorten first passes that would take longer than some seconds together, all by the same share."""
+    expected = sum(chains.pace() * chains.planned for chains in planned) / threads
+    if expected > seconds:
+        for chains in planned:
+            chains.shorten(seconds / expected)
+
+
 def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list[Chains | DeviceChains]:
     """Sample on the GPU where that is quicker; return chains as they were planned where they are left for the CPU."""
     if not sampling.backend.samples_on_gpu(sum(chains.planned for chains in planned)):
@@ -154,7 +165,10 @@ def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list
             started.append(chains)
         else:
             chains.count_pass(each)
-            started.append(DeviceChains(chains, states))
+            on_device = DeviceChains(chains, states if sampling.incumbent is None else chains.states)
+            if sampling.incumbent is not None:
+                on_device.keep(states)
+            started.append(on_device)
     return started
 
 

@@ -35,6 +35,11 @@ class Sampling:
         Its threads, and a GPU if it has one.
     progress : callable
         Called with the number of agents finished since the last call.
+    seconds : float or None
+        What all agents of a first pass may take together: chains get fewer samples and cool in the time they have.
+        None leaves them as they are.
+    incumbent : (n,) int64 or None
+        Values of all variables of the problem: rows begin with its hidden values, and are never worse.
     """
 
     arithmetic: Arithmetic
@@ -44,6 +49,8 @@ class Sampling:
     temperature: Temperature = field(default_factory=Temperature)
     backend: Backend = CPU
     progress: Callable[[int], None] = lambda _: None
+    seconds: float | None = None
+    incumbent: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ scored: bool
 advance: Callable[..., Any]
 
 
-def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, repair, descent, key, before, after):
+def _chains(
+    model, shape, begin, end, runs, temperatures, ladder, first, warm, repair, descent, key, before, after, halt
+):
     """Let rows ``begin`` to ``end`` make a round, one chain after the other.
 
     Parameters
@@ -39,15 +41,27 @@ def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, r
     key : (2,) uint64
     before, after : ((rows,) int64, (rows, hidden) integers)
         Each row's best utility and state; read and written. Ties go to what was there, then to the first run.
+    halt : (1,) uint8
+        Not 0 when it is time to end: what the chain at hand has found is kept, other rows stay as they are.
+
+    Returns
+    -------
+    int
+        Trials made.
     """
     z, scores, scratch = new_arrays(model)
     kept = z.copy()
+    made = 0
     for row in range(begin, end):
+        if halt[0] != 0:
+            break
         keep(model, row, before[0][row], before[1][row], after)
         if repair and feasible(model, before[0][row]):
             continue
         place_row(model, shape, row, z)
         for run in range(runs):
+            if run > 0 and halt[0] != 0:
+                break
             rng = (key[0], key[1], np.uint64(row), np.uint64(run))
             if warm:
                 utility = start_warm(model, before[1][start_row(shape, row, run, key, first)], z, scores)
@@ -56,6 +70,9 @@ def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, r
             top = utility
             kept[:] = z
             for t in range(temperatures.size):
+                if halt[0] != 0:
+                    break
+                made += 1
                 utility = np.int64(step(model, z, scores, utility, scratch, rng, first + t, temperatures[t]))
                 if utility > top:
                     top = utility
@@ -65,9 +82,12 @@ def _chains(model, shape, begin, end, runs, temperatures, ladder, first, warm, r
                 kept[:] = z
             if top > after[0][row]:
                 keep(model, row, top, kept, after)
+    return made
 
 
-def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm, repair, descent, key, before, after):
+def _exchange(
+    model, shape, begin, end, runs, temperatures, ladder, first, warm, repair, descent, key, before, after, halt
+):
     """Like ``_chains``, all runs of a row at once: each on a rung of the ladder, neighbours exchange rungs.
 
     States stay in their run, rungs move: run r starts on rung r. After trial t the rungs 2i and 2i + 1 are held against
@@ -79,7 +99,10 @@ def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm,
     kept = np.zeros_like(z)
     utility, top = np.zeros(runs, dtype=np.int64), np.zeros(runs, dtype=np.int64)
     run_of = np.arange(runs)
+    made = 0
     for row in range(begin, end):
+        if halt[0] != 0:
+            break
         keep(model, row, before[0][row], before[1][row], after)
         if repair and feasible(model, before[0][row]):
             continue
@@ -93,6 +116,9 @@ def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm,
             run_of[run], top[run] = run, utility[run]
             kept[run] = z[run]
         for t in range(temperatures.size):
+            if halt[0] != 0:
+                break
+            made += runs
             for rung in range(runs):
                 advance(
                     model,
@@ -113,6 +139,7 @@ def _exchange(model, shape, begin, end, runs, temperatures, ladder, first, warm,
                 kept[run] = z[run]
             if top[run] > after[0][row]:
                 keep(model, row, top[run], kept[run], after)
+    return made
 
 
 def _advance(model, z, scores, kept, worth, run, scratch, rng, trial, temperature):
@@ -181,7 +208,7 @@ def keep(model, row, utility, z, rows):
         rows[1][row, v] = z[v]
 
 
-def compile_chains(sampler: Sampler) -> Callable[..., None]:
+def compile_chains(sampler: Sampler) -> Callable[..., int]:
     """Return the loop compiled around a sampler's functions."""
     return bind(_exchange if sampler.exchange else _chains, sampler)
 

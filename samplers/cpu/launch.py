@@ -12,15 +12,16 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.model.chain_model import build_model, flatten_local
-from dmcmc.samplers.model.evaluation import evaluate_rows
+from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import one_round
 
 _NONE = np.iinfo(np.int64).min  # the utility of a row without a state
-_LOOK = 1 << 22  # draws between two looks at the time, some 0.2 seconds
+_USED = 0.8  # of the time there is: what a pass is planned for, so that it ends cold
+_TRIED = 8  # trials of one chain that say how long others take
 _SHORTEST, _SHORT, _LONG = 8, 64, 1000  # samples of a run in a later pass: least, wanted at least, at most
 
 
@@ -33,7 +34,7 @@ class Chains:
         Samples that each row has had, without repairs.
     """
 
-    def __init__(self, local: LocalProblem, sampling: Sampling, sampler: Sampler, kernel: Callable[..., None]) -> None:
+    def __init__(self, local: LocalProblem, sampling: Sampling, sampler: Sampler, kernel: Callable[..., int]) -> None:
         start = time.perf_counter()
         self.local, self.sampling, self.sampler, self.kernel = local, sampling, sampler, kernel
         self.flat = flatten_local(local)
@@ -44,11 +45,23 @@ class Chains:
         self.before, self.after = (
             (np.full(local.rows, _NONE, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
         )
+        self._begin_at_incumbent()
         self.drawn = np.zeros(local.rows, dtype=np.int64)
         self.seconds, self.draws = [0.0], [0]
         self.passes = 0
         self.plan(sampling.samples, sampling.runs, local.rows)
         self.seconds = [time.perf_counter() - start]
+
+    def _begin_at_incumbent(self) -> None:
+        """Give all rows the incumbent's hidden values, where there is one: what is not reached in time has them."""
+        incumbent = self.sampling.incumbent
+        if incumbent is None or not self.model.hidden:
+            return
+        self.after[1][:] = incumbent[list(self.local.hidden)]
+        rows = np.arange(self.local.rows)
+        self.after[0][:] = chain_utilities(self.model, self.local.interface_shape, rows, self.after[1])
+        for source, target in zip(self.after, self.before, strict=True):
+            target[:] = source
 
     @property
     def exhausted(self) -> bool:
@@ -76,8 +89,16 @@ class Chains:
         self.passes += 1
         self.planned = rows * runs * (self.firsts[-1] - 1) * len(self.local.hidden)
 
-    def tasks(self, number: int, threads: int, rows: NDArray[np.int64] | None = None) -> list[Callable[[], None]]:
-        """Divide the rows of a round among the threads; rows that are not chosen stay as they are."""
+    def tasks(
+        self, number: int, threads: int, halt: NDArray[np.uint8], rows: NDArray[np.int64] | None = None
+    ) -> list[Callable[[], None]]:
+        """Divide the rows of a round among the threads; rows that are not chosen stay as they are.
+
+        Parameters
+        ----------
+        halt : (1,)
+            Ends the work early when it is set.
+        """
         if number >= len(self.rounds):
             return []
         if number > 0 or self.passes > 1:
@@ -93,16 +114,13 @@ class Chains:
             ranges = [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in pairwise(cuts) if a < b]
         total = sum(b - a for a, b in ranges)
         largest = max(1, -(-total // (4 * threads if threads > 1 else 1)))
-        if stoppable:
-            draws = self.runs * self.rounds[number].temperatures.size * len(self.local.hidden)
-            largest = min(largest, max(1, _LOOK // max(1, draws)))
         pieces = [(i, min(i + largest, end)) for begin, end in ranges for i in range(begin, end, largest)]
-        return [partial(self._run, number, begin, end) for begin, end in pieces]
+        return [partial(self._run, number, begin, end, halt) for begin, end in pieces]
 
-    def _run(self, number: int, begin: int, end: int) -> None:
+    def _run(self, number: int, begin: int, end: int, halt: NDArray[np.uint8]) -> None:
         start = time.perf_counter()
         this = self.rounds[number]
-        self.kernel(
+        made = self.kernel(
             self.model,
             self.shape,
             begin,
@@ -117,11 +135,33 @@ class Chains:
             self.key,
             self.before,
             self.after,
+            halt,
         )
         self.seconds.append(time.perf_counter() - start)
-        self.draws.append((end - begin) * self.runs * this.temperatures.size * len(self.local.hidden))
-        if not this.repair:
+        self.draws.append(made * len(self.local.hidden))
+        if not this.repair and made == (end - begin) * self.runs * this.temperatures.size:
             self.drawn[begin:end] += self.runs * this.temperatures.size
+
+    def pace(self) -> float:
+        """Return the seconds that a draw takes, from a few trials of one row over all temperatures."""
+        if not self.model.hidden:
+            return 0.0
+        cooling = np.concatenate([this.temperatures for this in self.rounds])
+        few = cooling[np.linspace(0, cooling.size - 1, _TRIED).astype(np.int64)]
+        states = [(np.full(1, _NONE), np.zeros((1, len(self.local.hidden)), self.after[1].dtype)) for _ in range(2)]
+        shape, ladder = np.ones_like(self.shape), np.ones(1, dtype=np.float32)
+        halt, begun = np.zeros(1, dtype=np.uint8), 0.0
+        for _ in range(2):  # the first may compile
+            begun = time.perf_counter()
+            self.kernel(self.model, shape, 0, 1, 1, few, ladder, 1, False, False, 0, self.key, *states, halt)
+        return (time.perf_counter() - begun) / (_TRIED * len(self.local.hidden))
+
+    def shorten(self, share: float) -> None:
+        """Plan the first pass anew with a share of its work: fewer runs, then fewer samples, cooled all the same."""
+        wanted = share * self.sampling.runs * self.sampling.samples
+        runs = int(min(self.sampling.runs, max(1.0, wanted / _SHORT)))
+        self.passes = 0
+        self.plan(min(self.sampling.samples, max(_SHORTEST, int(wanted / runs))), runs, self.local.rows)
 
     def count_pass(self, seconds: float) -> None:
         """Count a whole pass over all rows that was made elsewhere, and took some seconds."""
@@ -139,18 +179,20 @@ class Chains:
         """
         if not rows.size or not self.model.hidden:
             return
-        deadline, stop = time.perf_counter() + seconds, self.sampling.backend.stop
+        deadline, halt = time.perf_counter() + seconds, np.zeros(1, dtype=np.uint8)
+        stop = self.sampling.backend.stop.by(deadline)
         while (left := deadline - time.perf_counter()) > 0.05 * seconds:
             pace = max(1e-9, sum(self.seconds) / max(1, self.updates))
-            sweeps = left * threads / (pace * rows.size * len(self.local.hidden))  # of all runs of a row together
+            sweeps = (
+                _USED * left * threads / (pace * rows.size * len(self.local.hidden))
+            )  # of all runs of a row together
             runs = int(min(self.sampling.runs, max(1.0, sweeps / _SHORT)))
             samples = int(sweeps / runs)
             if samples < _SHORTEST:
                 return
             self.plan(min(samples, _LONG), runs, rows.size)
             for number in range(len(self.rounds)):
-                run_parallel(self.tasks(number, threads, rows), threads, stop)
-                if time.perf_counter() >= deadline or stop.over:
+                if stop.over or not run_watched(self.tasks(number, threads, halt, rows), threads, stop, halt):
                     return
 
     def table(self) -> SampledTable:

@@ -57,7 +57,7 @@ def on_cpu(sampler, local, model, key, rounds):
         compile_chains(sampler)(
             model, shape, 0, rows, RUNS, this.temperatures, this.rungs(RUNS), first, this.warm, this.repair,
             this.descent,
-            np.array(key, dtype=np.uint64), before, after,
+            np.array(key, dtype=np.uint64), before, after, np.zeros(1, dtype=np.uint8),
         )  # fmt: skip
         first += this.temperatures.size
     return after[1]

@@ -1,6 +1,7 @@
 """Work that is stopped leaves something sound; work that is not is what it would have been without a stop."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,8 +121,7 @@ def test_tasks_that_have_not_begun_are_left_out(threads):
 
 @pytest.mark.parametrize("method", ["annealing", "tempering", "gibbs"])
 @pytest.mark.parametrize("looks", [0, 1, 4, 30])
-def test_chains_that_are_stopped_have_a_state_for_every_row_that_attains_its_value(method, looks, monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.cpu.launch._LOOK", 200)
+def test_chains_that_are_stopped_have_a_state_for_every_row_that_attains_its_value(method, looks):
     problem = random_problem(8, variables=8, agents=2, domain=3, factors=14, hard=0.1)
     for local in divide(problem).locals:
         arithmetic = choose_arithmetic(problem.factors)
@@ -137,8 +137,7 @@ def test_chains_that_are_stopped_have_a_state_for_every_row_that_attains_its_val
             assert arithmetic.is_lowest(values[row].item()) if -np.inf in worth else values[row] == sum(worth)
 
 
-def test_rows_only_get_better_when_a_pass_is_stopped(monkeypatch):
-    monkeypatch.setattr("dmcmc.samplers.cpu.launch._LOOK", 100)
+def test_rows_only_get_better_when_a_pass_is_stopped():
     local, arithmetic = clique(), choose_arithmetic(clique().factors)
     backend = Backend(stop=Stop(time.perf_counter() + FAR))
     (chains,) = registry.get("annealing").start([local], Sampling(arithmetic, runs=2, samples=16, backend=backend))
@@ -148,6 +147,43 @@ def test_rows_only_get_better_when_a_pass_is_stopped(monkeypatch):
     chains.sampling = Sampling(arithmetic, runs=2, samples=16, backend=Backend(stop=after(9)))
     chains.improve(np.arange(local.rows), 0.2, 1)
     assert (chains.table().lower[0].values >= before).all() and chains.updates > drawn
+
+
+@pytest.mark.parametrize("method", ["annealing", "tempering", "metropolis-hastings-single"])
+def test_a_row_of_a_million_samples_ends_with_the_time(method):
+    local, asked = clique(), 0.3
+    solver, arithmetic = registry.get(method), choose_arithmetic(clique().factors)
+    solver.solve([local], Sampling(arithmetic, runs=2, samples=2))  # compiled
+    start = time.perf_counter()
+    backend = Backend(stop=Stop(start + asked))
+    solver.start([local], Sampling(arithmetic, runs=2, samples=10**7, backend=backend))
+    assert time.perf_counter() - start < asked + 5  # hours otherwise
+
+
+def test_rows_that_are_not_reached_have_the_incumbents_hidden_values_and_others_are_no_worse():
+    local, arithmetic = clique(), choose_arithmetic(clique().factors)
+    incumbent = np.random.default_rng(1).integers(0, 5, 7)
+    hidden = incumbent[list(local.hidden)]
+    (cut,) = registry.get("annealing").start(
+        [local], Sampling(arithmetic, backend=Backend(stop=OVER), incumbent=incumbent)
+    )
+    assert (cut.states == hidden).all() and cut.updates == 0
+    begun = cut.table().lower[0].values
+    for method in ("annealing", "gibbs"):
+        backend = Backend(stop=Stop(time.perf_counter() + FAR))
+        settings = Sampling(arithmetic, runs=1, samples=1, backend=backend, incumbent=incumbent)
+        (chains,) = registry.get(method).start([local], settings)
+        assert (chains.table().lower[0].values >= begun).all()
+
+
+def test_first_passes_are_shortened_to_the_time_they_have_and_left_alone_where_it_is_enough():
+    local, arithmetic = clique(), choose_arithmetic(clique().factors)
+    asked = Sampling(arithmetic, runs=4, samples=2000)
+    solver = registry.get("annealing")
+    (whole,), (ample,) = solver.start([local], asked), solver.start([local], replace(asked, seconds=FAR))
+    (short,) = solver.start([local], replace(asked, seconds=1e-4))
+    assert (whole.states == ample.states).all() and whole.updates == ample.updates
+    assert 0 < short.updates < whole.updates / 10 and short.drawn.min() >= 8
 
 
 @pytest.mark.parametrize("provider", ["dual", "triangles", "mini-bucket"])
