@@ -127,7 +127,7 @@ def _division(setup: "Setup") -> str:
 
 def _combination(setup: "Setup") -> str:
     """Return how the agents' tables are combined, or how that is decided."""
-    from dmcmc.run.setup import largest_join
+    from dmcmc.run.combination import largest_join
 
     combine, allowed = setup.config.combine, setup.config.budget.bytes
     if combine.method == "exact":

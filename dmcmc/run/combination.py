@@ -1,6 +1,7 @@
 """How tables are combined: by the configuration, and as large as memory, time and an agent's parent have room for."""
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING
 
 from dmcmc.config.settings import Combine
@@ -142,3 +143,20 @@ def narrowed(tree: PseudoTree, limits: Mapping[int, int], error: TooWide) -> dic
         found[agent] = min(limits.get(agent, error.z), error.z)
         below.extend(tree.children[agent])
     return found
+
+
+def splits(setup: "Setup") -> bool:
+    """Return whether UTIL steps may split buckets."""
+    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= exact_room(setup)
+    return setup.config.combine.method != "exact" and not fits
+
+
+def largest_join(setup: "Setup") -> int:
+    """Return the entries of the largest table that combining can take, if all an agent meets was one table."""
+    tree, most = setup.tree, 1
+    for local in setup.division.locals:
+        met = {*local.interface, *tree.separators[local.agent]}
+        for child in tree.children[local.agent]:
+            met.update(tree.separators[child])
+        most = max(most, prod(int(setup.problem.domains[v]) for v in met))
+    return most

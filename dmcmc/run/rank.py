@@ -95,7 +95,9 @@ class Run:
         self._later_sent: list[Mapping[int, Sent]] = []
 
     def first_tables(self) -> None:
-        """Make each agent's first table; some may change their methods on the way."""
+        """Make each agent's first table, after some search; some agents may change their methods on the way."""
+        self.progress.stage("searching")
+        self.search.before_tables(self.setup)
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
         self.setup, self.agents, self.sides = first_tables(chosen, self.world, self.mine, self.progress.advance)

@@ -3,6 +3,7 @@
 Every rank moves its own agents' variables. The values that come out are complete, and the same on all ranks.
 """
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -13,12 +14,19 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth
 from dmcmc.results.result import Result
+from dmcmc.run.combination import splits
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
 from dmcmc.run.progress import Progress
-from dmcmc.run.setup import Divided
+from dmcmc.run.setup import Divided, Setup
 from dmcmc.samplers.local_search.search import LocalSearch
 
+_SWEEPS = 400  # of all chains together, where work is fixed
+_SHARE = 0.3  # of the time that is left: search before there are tables, at most
+_BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is best
+_LEAST = 0.02  # seconds of a slice
+_SLICE = 0.3  # seconds of the first
+_PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
 
 
@@ -40,7 +48,9 @@ class Search:
         self.parts, self.incumbent, self.world = parts, incumbent, world
         agents = np.array_split(np.arange(parts.problem.n_agents), world.size)[world.rank].tolist()
         threads = max(1, cores() // world.local_size)
-        self._search = LocalSearch(parts.original, parts.problem, agents, parts.config.seed, threads, stop)
+        # By the clock each rank searches on its own, and the best of all is taken; fixed work is the same on all.
+        seed = parts.config.seed + ((world.rank << 96) if parts.timed else 0)
+        self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop)
         self._until(stop)
 
     def _until(self, stop: Stop) -> None:
@@ -67,6 +77,36 @@ class Search:
         """Make an assignment 1-optimal, and the incumbent if that is better."""
         self._take(self._search.polish(values))
 
+    def before_tables(self, setup: Setup) -> None:
+        """Search as long as it pays before there are tables; not where they will soon prove what is best."""
+        proven = all(choice.method == "exact" for choice in setup.choices)
+        if not setup.timed:
+            if not proven or splits(setup):
+                self.improve(None, _SWEEPS)
+            return
+        stop, most, spent = self._search.stop, self._most(setup, proven), 0.0
+        if most >= _LEAST:
+            self.improve(0.0)  # lays out tables for chains
+        while (seconds := min(max(_SLICE, spent), most - spent)) >= _LEAST:
+            before, start = self.worth, time.perf_counter()
+            self.improve(seconds)
+            spent, over = self.world.bcast((spent + time.perf_counter() - start, stop.over))
+            if over or not _pays(before, self.worth):
+                return
+
+    def _most(self, setup: Setup, proven: bool) -> float:
+        """Return the seconds that a search may take before there are tables; the same on all ranks."""
+
+        def seconds() -> float:
+            left = max(0.0, self._search.stop.until - time.perf_counter())
+            if not proven:
+                return _SHARE * left
+            work = sum(choice.seconds for choice in setup.choices) / max(1, setup.limits.threads * self.world.size)
+            return min(_SHARE * left, _BESIDE * work)
+
+        most: float = self.world.decided(seconds)
+        return most
+
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
         """Look for a better incumbent for some seconds, or by so many sweeps; return whether there is one now."""
         before = self.worth
@@ -86,6 +126,13 @@ class Search:
             return self.incumbent.values, self.incumbent.worth
 
         self.best, self.worth = self.world.decided(taken)
+
+
+def _pays(before: Worth, after: Worth) -> bool:
+    """Return whether the way from one worth to another was worth its time."""
+    if after.kept != before.kept or after.kept < 0:
+        return True
+    return float(after.utility - before.utility) > _PAYS * abs(float(before.utility))
 
 
 def _ignore(values: NDArray[np.int64]) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import prod
 
 import msgspec
 
@@ -243,14 +242,3 @@ def temperature_of(option: str | float | Cooling) -> Temperature:
     if isinstance(option, Cooling):
         return Temperature(option.start, option.end, option.schedule)
     return Temperature() if isinstance(option, str) else Temperature.constant(float(option))
-
-
-def largest_join(setup: Setup) -> int:
-    """Return the entries of the largest table that combining can take, if all an agent meets was one table."""
-    tree, most = setup.tree, 1
-    for local in setup.division.locals:
-        met = {*local.interface, *tree.separators[local.agent]}
-        for child in tree.children[local.agent]:
-            met.update(tree.separators[child])
-        most = max(most, prod(int(setup.problem.domains[v]) for v in met))
-    return most

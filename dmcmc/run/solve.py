@@ -18,7 +18,7 @@ from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
 from dmcmc.run.search import begin
 from dmcmc.run.setup import Setup, divided, plan, sharing_memory
-from dmcmc.run.warm_up import warm_up_planning, warm_up_solving
+from dmcmc.run.warm_up import warm_up_planning, warm_up_search, warm_up_solving
 from dmcmc.run.warm_up_gpu import warm_up_gpu
 
 
@@ -84,6 +84,7 @@ def _solve(
     config = sharing_memory(config, world)
     seconds, stop = config.budget.time, NO_STOP if ending is None else Stop(wish=ending.wish)
     if seconds is not None:
+        warm_up_search(problem, world, progress)
         warm_up_planning(config, world, progress)
     start = time.perf_counter()
     if seconds is not None:

@@ -19,15 +19,17 @@ from dmcmc.inference.minibuckets.matching import compile_matching
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.cache import warm_marker
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import exact_room
+from dmcmc.run.combination import splits
 from dmcmc.run.progress import Progress
-from dmcmc.run.setup import Setup, largest_join, prepare
+from dmcmc.run.setup import Setup, prepare
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
+from dmcmc.samplers.local_search.search import LocalSearch
 
 Solve = Callable[[Problem, Settings], object]
 
@@ -47,6 +49,20 @@ def warm_up_planning(config: Settings, world: World, progress: Progress) -> None
             load_rates()
 
     _once(f"planning {auto}", work, world, progress)
+
+
+def warm_up_search(problem: Problem, world: World, progress: Progress) -> None:
+    """Compile what finds the first incumbent and makes it better."""
+    dense = [factor.table.dtype for factor in problem.factors if type(factor) is Factor]
+    floats, chains = any(dtype.kind == "f" for dtype in dense), len(dense) < len(problem.factors)
+    kind = np.dtype(np.float64 if floats else np.int32)
+
+    def work() -> None:
+        for hard in (True, False):
+            search = LocalSearch(tiny := _tiny(kind, [kind], hard=hard), tiny, range(tiny.n_agents), 0, 1, Stop())
+            search.improve(search.first(), None, 200)
+
+    _once(f"search {kind} {chains}", work, world, progress)
 
 
 def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve) -> float:
@@ -85,12 +101,6 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
     return time.perf_counter() - start
 
 
-def splits(setup: Setup) -> bool:
-    """Return whether UTIL steps may split buckets."""
-    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= exact_room(setup)
-    return setup.config.combine.method != "exact" and not fits
-
-
 def _once(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:
     """Do something on one rank of each node, if it has not been done on this machine before; never fail."""
     if numba.config.DISABLE_JIT:
@@ -122,7 +132,12 @@ def _config(local: dict[str, Any], combine: dict[str, Any] | None = None) -> Set
     return settings_of(Document("", {"local": local, "combine": combine or {}, "device": "cpu"}))
 
 
-def _tiny(dtype: np.dtype[Any], tables: Sequence[np.dtype[Any]] = (np.dtype(np.int32),), wide: bool = False) -> Problem:
+def _tiny(
+    dtype: np.dtype[Any],
+    tables: Sequence[np.dtype[Any]] = (np.dtype(np.int32),),
+    wide: bool = False,
+    hard: bool = True,
+) -> Problem:
     """Return four agents of three variables, with every kind of factor.
 
     Parameters
@@ -133,6 +148,8 @@ def _tiny(dtype: np.dtype[Any], tables: Sequence[np.dtype[Any]] = (np.dtype(np.i
         Those of the agents' own tables.
     wide
         Whether a variable has more values than a byte counts.
+    hard
+        Whether something is forbidden.
     """
     rng, agents, own = np.random.default_rng(0), 4, 3
     n = agents * own
@@ -146,7 +163,7 @@ def _tiny(dtype: np.dtype[Any], tables: Sequence[np.dtype[Any]] = (np.dtype(np.i
     factors = []
     for scope in scopes:
         table = rng.integers(0, 100, [int(domains[v]) for v in scope]).astype(tables[owner[scope[0]] % len(tables)])
-        if scope == (0,):
+        if hard and scope == (0,):
             table[0] = forbidden_value(table.dtype)
         if scope == scopes[-1]:
             kind = np.dtype(np.int64) if dtype.kind == "f" and tables[0].kind == "i" else table.dtype
