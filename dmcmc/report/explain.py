@@ -69,6 +69,8 @@ def explanation(plan: Plan) -> RenderableType:
     if plan.division:
         parts.append(Text(f"division: {plan.division}"))
     parts.append(Text(f"combine: {plan.combine}"))
+    if plan.later:
+        parts.append(Text(f"then, by what gains most a second: {'; '.join(plan.later)}"))
     return Group(*parts)
 
 

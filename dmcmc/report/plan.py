@@ -64,6 +64,8 @@ class Plan(Output, frozen=True, kw_only=True):
         What exact elimination takes agent by agent, and in one piece.
     combine : str
         How the agents' tables are combined, or how that is decided.
+    later : tuple of str
+        What time can be spent on after that, of which what gains most a second is done; empty without a time budget.
     """
 
     agents: tuple[AgentPlan, ...]
@@ -73,6 +75,7 @@ class Plan(Output, frozen=True, kw_only=True):
     arithmetic: str
     division: str
     combine: str
+    later: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         from dmcmc.report.explain import text_of
@@ -109,6 +112,7 @@ def plan_of(setup: "Setup") -> Plan:
         arithmetic=setup.arithmetic.dtype.name,
         division=_division(setup),
         combine=_combination(setup),
+        later=_later(setup) if setup.timed else (),
     )
 
 
@@ -123,6 +127,28 @@ def _division(setup: "Setup") -> str:
     cost = cost_of(problem, setup.division, setup.tree)
     order = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables))
     return f"{cost.cells:.2g} cells agent by agent, largest message {cost.message:.2g}; in one piece {order.cells:.2g}"
+
+
+def _later(setup: "Setup") -> tuple[str, ...]:
+    """Return what time can be spent on after the first combination."""
+    sampled = [choice for choice in setup.choices if choice.method != "exact"]
+    bounded = sum(choice.bound != "none" for choice in sampled)
+    prices = [price for price in map(setup.exact_price, range(setup.problem.n_agents)) if price is not None]
+    offers = ["search the whole"]
+    if prices:
+        each = f"{min(prices):.2g} s" if len(prices) == 1 else f"{min(prices):.2g} to {max(prices):.2g} s"
+        offers.append(f"eliminate {_agents(len(prices))} ({each}, {sum(prices):.2g} s in all)")
+    if sampled:
+        offers.append(f"sample {_agents(len(sampled))}")
+    if bounded:
+        offers.append(f"bound {_agents(bounded)}")
+    if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
+        offers.append("combine with larger tables, if some are split")
+    return tuple(offers)
+
+
+def _agents(count: int) -> str:
+    return f"{count} agent{'s' * (count != 1)}"
 
 
 def _combination(setup: "Setup") -> str:

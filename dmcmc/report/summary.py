@@ -8,7 +8,7 @@ from rich.text import Text
 
 from dmcmc.inference.runtime.memory import readable
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.result import AgentMetrics, Result
+from dmcmc.results.result import AgentMetrics, Result, WorkDone
 
 _MOST_AGENTS = 20
 
@@ -22,11 +22,13 @@ _MEANING = {
 
 
 def summary(result: Result, details: Sequence[tuple[str, str]] = ()) -> RenderableType:
-    """Return what matters of a result: status, objective, bound, gap, cost, and a line an agent (the first 20).
+    """Return what matters of a result: status, objective, bound, gap, cost, a line a kind of work, and one an agent.
 
     ``details`` are more lines after the gap, a name and a value each.
     """
     parts: list[RenderableType] = [_overview(result, details)]
+    if result.work:
+        parts += [Text(), _work(result.work)]
     if result.agents:
         parts += [Text(), _agents(result.agents[:_MOST_AGENTS])]
     if len(result.agents) > _MOST_AGENTS:
@@ -63,6 +65,22 @@ def overview(rows: Iterable[tuple[str, str]]) -> Table:
     return table
 
 
+def _work(work: Sequence[WorkDone]) -> Table:
+    """Return what each kind of work took and brought."""
+    table = Table(box=None, header_style="bold", padding=(0, 1))
+    table.add_column("work", no_wrap=True)
+    for name in ("time", "objective", "bound"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for done in work:
+        table.add_row(done.kind, f"{done.seconds:.3f} s", _better(done.objective), _better(done.bound))
+    return table
+
+
+def _better(gain: float) -> str:
+    """Return how much better something became; nothing for nothing."""
+    return f"{gain:.6g} better" if gain > 0 else "-"
+
+
 def _agents(agents: tuple[AgentMetrics, ...]) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 1))
     for name in ("agent", "method"):
@@ -70,7 +88,7 @@ def _agents(agents: tuple[AgentMetrics, ...]) -> Table:
     for name in ("variables", "interface", "rows", "work", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for agent in agents:
-        work = f"{agent.updates:,} updates" if agent.updates else f"{agent.cells:,} cells"
+        work = f"{agent.updates:,} updates" if agent.updates and not agent.exact else f"{agent.cells:,} cells"
         numbers = (agent.variables, agent.interface, agent.rows)
         cells = (agent.name, agent.method, *map(str, numbers), work, f"{agent.time:.3f} s")
         table.add_row(*map(Text, cells))

@@ -66,11 +66,33 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TracePoint(msgspec.Struct, frozen=True):
-    """The best objective and bound known after ``time`` seconds."""
+    """The best objective and bound known after ``time`` seconds, and what kinds of work brought it."""
 
     time: float
     objective: Number | None
     bound: Number | None
+    by: str = ""
+
+
+class WorkDone(msgspec.Struct, frozen=True):
+    """What one kind of work took and brought.
+
+    Attributes
+    ----------
+    kind : str
+        ``search`` (local search over the whole assignment), ``eliminate`` (agents, exactly), ``sample``, ``bound`` or
+        ``combine`` (again, with more).
+    seconds : float
+        Summed over agents; of work by all ranks together, as the first one has it.
+    objective, bound : float
+        How much better the answer and its bound are by it, in the problem's own unit; the first answer and the first
+        bound are no gain.
+    """
+
+    kind: str
+    seconds: float
+    objective: float
+    bound: float
 
 
 class GuaranteeReport(msgspec.Struct, frozen=True):
@@ -147,6 +169,8 @@ class Result(Output, frozen=True, kw_only=True):
         Rounds of a cyclic algorithm.
     note
         What a reader should know besides: why a run ended early. None where there is nothing.
+    work
+        What each kind of work took and brought, in the order of their first use.
     agents, trace, guarantee, provenance
         Details.
     """
@@ -166,6 +190,7 @@ class Result(Output, frozen=True, kw_only=True):
     extra_msg_size: int = 0
     cycle: int | None = None
     note: str | None = None
+    work: tuple[WorkDone, ...] = ()
     agents: tuple[AgentMetrics, ...] = ()
     trace: tuple[TracePoint, ...] = ()
     guarantee: GuaranteeReport | None = None

@@ -15,20 +15,20 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run.agent.agent import Agent, Means
 from dmcmc.run.agent.lower_table import LowerTable
+from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, Brought
 from dmcmc.run.cycle import Sides, gather_sides
+from dmcmc.run.kinds.eliminate import Eliminated, eliminate_in_turn
 from dmcmc.run.setup import Setup
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, Choice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
-from dmcmc.samplers.methods.exact import at_once
 from dmcmc.samplers.row_choice import choose_rows
 
 _FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
-_CHOSEN, _ASKED = 0.5, 0.8  # of the time budget: then exact agents give up; where local.method asks for them
+_SOME, _ALL = 0.5, 0.8  # of the time budget: then exact agents give up; where all agents are
 _LEAST = 0.1  # seconds that exact agents get even when the budget is over
-_AMPLE = 3.0  # times its part of that is what one agent may take: most estimates are wrong by the same factor
 _GRACE = 0.25  # seconds beyond the budget, and after Ctrl-C, for a first answer that is worth something
 _FIRST_LEAST = 0.02  # seconds of an agent's first bound
 
@@ -48,9 +48,12 @@ def first_tables(
     sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
 
     def agents() -> dict[int, Agent]:
-        means = Means(setup.arithmetic, setup.backend, setup.config.budget.gap)
-        made = {a: _agent(setup, means, a, table) for a, table in exact.items()}
-        made |= _sampled_agents(setup, means, [a for a in mine if a not in exact], sides, settings)
+        means = Means(setup.sampling(), setup.config.budget.gap)
+        made = {a: _agent(setup, means, a, table) for a, table in exact.tables.items()}
+        made |= _sampled_agents(setup, means, [a for a in mine if a not in made], sides, settings)
+        for number, spent in exact.given_up.items():
+            made[number].in_vain = spent
+            made[number].brought.append(Brought(ELIMINATE, spent, made[number].price or 0.0))
         _first_bounds(setup, [made[a] for a in mine if made[a].table.upper is None])
         return made
 
@@ -58,9 +61,10 @@ def first_tables(
 
 
 def _agent(setup: Setup, means: Means, number: int, table: SampledTable) -> Agent:
-    """Return an agent with a table over its interface."""
-    local = setup.division.locals[number]
-    return Agent(means, local, table, LowerTable(local))
+    """Return an agent with an exact table."""
+    local, choice = setup.division.locals[number], setup.choices[number]
+    brought = [Brought(ELIMINATE, table.seconds, choice.seconds)]
+    return Agent(means, local, table, LowerTable(local), weight=setup.surveys[number].weight, brought=brought)
 
 
 def _row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
@@ -86,43 +90,33 @@ def _sampled_agents(
             whole = setup.division.locals[number]
             if local is not whole:  # exact for the listed rows only
                 table = replace(table, upper=None)
-            agents[number] = Agent(means, whole, table, LowerTable(local, run))
+            agent = Agent(means, whole, table, LowerTable(local, run), weight=setup.surveys[number].weight)
+            agent.price, agent.brought = setup.exact_price(number), [Brought(SAMPLE, table.seconds)]
+            agents[number] = agent
     return agents
 
 
 def _exact_tables(
     setup: Setup, mine: Sequence[int], advance: Callable[[int], None]
-) -> tuple[dict[int, SampledTable], dict[int, Choice]]:
-    """Return the tables of this rank's exact agents, and what those do instead that were given up.
-
-    The quick ones come first. Each has time in proportion to its estimate: one that takes much longer than expected
-    leaves at least half of what is left to the others. Without a time budget, and for agents that are best eliminated
-    together, there are no turns.
-    """
-    settings = replace(setup.sampling(), progress=advance)
-    seconds = {a: setup.choices[a].seconds for a in mine if setup.methods[a] == "exact"}
-    agents = sorted(seconds, key=lambda a: (seconds[a], a))
-    locals_ = [setup.division.locals[a] for a in agents]
-    tables: dict[int, SampledTable] = {}
-    given_up: dict[int, Choice] = {}
-    end, total = _exact_end(setup), sum(seconds.values())
-    for places in at_once(locals_, setup.backend if setup.timed else None):
-        group, expected, start = [agents[i] for i in places], sum(seconds[agents[i]] for i in places), _now()
-        stop = NO_STOP
-        if setup.timed and not any(setup.surveys[a].obstacle for a in group):
-            left = max(0.0, end - start)
-            part = left * expected / total
-            until = min(end, start + max(_LEAST, min(_AMPLE * part, max(part, 0.5 * left))))
-            stop = setup.backend.stop.by(until)
-        limited = replace(settings, backend=replace(settings.backend, stop=stop))
-        try:
-            tables |= zip(group, registry.get("exact").solve([locals_[i] for i in places], limited), strict=True)
-        except OutOfTime:
-            why = f"exact elimination was given up after {_now() - start:.2g} s"
-            for agent in group:
-                given_up[agent] = sampled_choice(setup.surveys[agent], SAMPLER, why, setup.limits, setup.rates)
-        total -= expected
-    return tables, given_up
+) -> tuple[Eliminated, dict[int, Choice]]:
+    """Return the tables of this rank's exact agents, and what those do instead that were given up."""
+    exact = [(setup.division.locals[a], setup.choices[a].seconds) for a in mine if setup.methods[a] == "exact"]
+    stop = setup.backend.stop.by(_exact_end(setup))
+    settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop))
+    needed = [(local, seconds) for local, seconds in exact if setup.surveys[local.agent].obstacle]
+    others = [(local, seconds) for local, seconds in exact if not setup.surveys[local.agent].obstacle]
+    found = eliminate_in_turn(others, settings, setup.timed)
+    if needed:  # there is no other way
+        settings = replace(settings, backend=setup.backend)
+        more = eliminate_in_turn(needed, settings, setup.timed, patient=True)
+        if more.given_up:
+            raise OutOfTime("out of time")
+        found.tables.update(more.tables)
+    sampled = {}
+    for agent, spent in found.given_up.items():
+        why = f"exact elimination was given up after {spent:.2g} s"
+        sampled[agent] = sampled_choice(setup.surveys[agent], SAMPLER, why, setup.limits, setup.rates)
+    return found, sampled
 
 
 def _now() -> float:
@@ -130,11 +124,11 @@ def _now() -> float:
 
 
 def _exact_end(setup: Setup) -> float:
-    """Return when exact agents give up."""
+    """Return when exact agents give up: there is little else to do with the time where all are."""
     budget = setup.config.budget.time
     if budget is None:
         return float("inf")
-    share = _ASKED if setup.config.local.method == "exact" else _CHOSEN
+    share = _ALL if all(method == "exact" for method in setup.methods) else _SOME
     return max(setup.backend.stop.until - (1 - share) * budget, _now() + _LEAST)
 
 
@@ -150,6 +144,7 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent]) -> None:
             continue
         agent.start_bound(provider)
         agent.table = replace(agent.table, seconds=agent.table.seconds + _now() - start)
+        agent.brought.append(Brought(BOUND, _now() - start))
         started.append(agent)
 
     def enough(place: int) -> bool:
@@ -160,6 +155,7 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent]) -> None:
     tightened = tighten(requests, setup.backend, _first_allowance(setup, started), enough)
     for agent, bound in zip(started, tightened, strict=True):
         agent.take_bound(bound.seconds)
+        agent.brought.append(Brought(BOUND, bound.seconds))
 
 
 def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> Allowance:

@@ -1,10 +1,9 @@
 """The incumbent: the best assignment and the best proven bound so far, and whether to go on (for rank 0)."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,37 +16,11 @@ from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.outcome import Outcome, Proof, Worth, judge, worth_of
 from dmcmc.results.result import TracePoint
+from dmcmc.run.controller.controller import Controller, State
+from dmcmc.run.controller.directive import Directive
+from dmcmc.run.controller.offer import COMBINE, SEARCH
+from dmcmc.run.controller.report import Report
 from dmcmc.run.setup import Setup
-
-_SLICE = 0.25  # seconds between two cycles, at least
-_SAMPLED_FIRST, _SAMPLED, _SAMPLED_LAST = 0.8, 0.35, 0.1  # of a slice: without an answer, usually, when it is of no use
-
-
-class Directive(NamedTuple):
-    """What rank 0 says after a cycle.
-
-    Attributes
-    ----------
-    stop : bool
-    thresholds : dict
-        For each root: what a solution must be worth in its component to be better than the best so far (encoded); None
-        where any would be.
-    seconds : float
-        How long to improve the tables before the next cycle.
-    sampled : float
-        The part of that which goes to sampling.
-    best : ndarray or None
-        The best assignment so far, if it breaks nothing.
-    bounded : bool
-        Whether every component has a bound.
-    """
-
-    stop: bool
-    thresholds: Mapping[int, Number | None]
-    seconds: float = 0.0
-    sampled: float = 0.0
-    best: NDArray[np.int64] | None = None
-    bounded: bool = False
 
 
 @dataclass
@@ -79,6 +52,10 @@ class Incumbent:
         Why it ended earlier than it had to.
     combining : float
         Seconds that the last cycle's combination took: the next one needs them too.
+    controller : Controller or None
+        Knows what time is best spent on.
+    by : str
+        What brings the next point of the trace.
     """
 
     original: Problem
@@ -93,8 +70,9 @@ class Incumbent:
     timed_out: bool = False
     note: str | None = None
     combining: float = 0.0
+    controller: Controller | None = None
+    by: str = SEARCH
     trace: list[TracePoint] = field(default_factory=list)
-    _objectives: list[Number | None] = field(default_factory=list)  # after each cycle
     _bound: Number | None = None  # the best proven one on the utility, encoded
 
     @property
@@ -108,7 +86,7 @@ class Incumbent:
         return self._bound is not None
 
     @property
-    def _utility(self) -> Number | None:
+    def utility(self) -> Number | None:
         """What the best is worth where it breaks nothing, rounded up to a table's numbers."""
         return None if self.worth is None or self.worth.kept else not_below(self.worth.utility)
 
@@ -155,7 +133,7 @@ class Incumbent:
         """
         if bound is None:
             return False
-        utility = self._utility
+        utility = self.utility
         if utility is not None:
             bound = max(bound, utility)
         tighter = self._bound is None or bound < self._bound
@@ -169,7 +147,7 @@ class Incumbent:
         assert self.values is not None
         outcome = self.outcome
         self.answer = self.values, outcome
-        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound)
+        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound, self.by)
         last = self.trace[-1] if self.trace else None
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)
@@ -181,55 +159,54 @@ class Incumbent:
             self.timed_out = True
         else:
             self.note = f"ended early for want of memory: {error}"
-        return Directive(True, {})
+        return Directive(True)
 
-    def direct(
-        self, roots: Mapping[int, Number | None], may_improve: bool, may_prune: bool, interrupted: bool
-    ) -> Directive:
-        """Decide whether to go on.
+    def direct(self, reports: Sequence[Report]) -> Directive:
+        """Decide whether to go on, and with what.
 
         Parameters
         ----------
-        may_improve
-            Whether time could make some agent's table better.
-        may_prune
-            Whether the combination was relaxed, and leaving rows out has not yet been tried, or has helped.
+        reports
+            Of all ranks; what they have found has been taken in.
         """
-        assert self.setup is not None
-        reached, left = self.reached, float("inf")
-        self._objectives.append(self.outcome.objective)
-        if self.deadline is not None:
-            left = self.deadline - time.perf_counter() - self.combining
-        late = left <= 0
-        self.timed_out = (late or interrupted) and not reached
+        setup, controller = self.setup, self.controller
+        assert setup is not None and controller is not None
+        state, reached = self._state(), self.reached
+        controller.enter(state, [one for report in reports for one in report.brought])
+        interrupted = any(report.asked for report in reports)
+        over = state.left <= 0 or interrupted
+        self.timed_out = over and not reached
+        if reached or over:
+            return Directive(True)
+        grants = controller.decide([offer for report in reports for offer in report.offers]) if setup.timed else ()
+        prune = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
+        prune = prune and self.feasible and self.settings.combine.method == "auto"
+        prune = prune and not any(grant.kind == COMBINE for grant in grants)  # which begins from the same tables
+        if not grants and not prune:
+            return Directive(True)
+        roots = {agent: value for report in reports for agent, value in report.roots.items()}
+        thresholds = self._thresholds(dict(sorted(roots.items())))
         best = self.values if self.feasible else None
-        go_on = not (reached or late or interrupted)
-        if go_on and self.deadline is not None and may_improve:
-            # Each slice is as long as all before it: one long effort gains more than several short ones.
-            seconds = max(_SLICE, time.perf_counter() - self.start)
-            seconds = left if left < 1.5 * seconds else seconds
-            return Directive(False, self._thresholds(roots), seconds, self._sampled(), best, self.bounded)
-        if go_on and may_prune and best is not None and self.settings.combine.method == "auto":
-            return Directive(False, self._thresholds(roots), 0.0, 0.0, best, self.bounded)
-        return Directive(True, {})
+        return Directive(False, thresholds, grants, prune, best, self.bounded, self.combining)
 
-    def _sampled(self) -> float:
-        """Return the part of the time that sampling gets: less when it has brought nothing twice."""
-        objectives = self._objectives[-3:]
-        if not self.feasible:
-            return _SAMPLED_FIRST
-        stuck = len(objectives) == 3 and len(set(objectives)) == 1
-        return _SAMPLED_LAST if stuck else _SAMPLED
+    def _state(self) -> State:
+        """Return where the run stands."""
+        now, objective = time.perf_counter(), self.outcome.objective
+        left = float("inf") if self.deadline is None else self.deadline - now - self.combining
+        utility = None if self.utility is None else float(self.utility)
+        bound = None if self._bound is None else float(self._bound)
+        goal = 0.0 if objective is None else self.settings.budget.gap * max(1.0, abs(float(objective)))
+        return State(now - self.start, left, utility, bound, goal)
 
     def _thresholds(self, roots: Mapping[int, Number | None]) -> dict[int, Number | None]:
         """Return what each component must be worth: the best so far less what all others can be worth."""
         assert self.setup is not None
         total = total_of(roots, self.setup.arithmetic)
-        if self._utility is None or total is None or self.setup.arithmetic.is_lowest(total):
+        if self.utility is None or total is None or self.setup.arithmetic.is_lowest(total):
             return dict.fromkeys(roots)
         # A row goes only if it is worse by more than the rounding of all the sums that say so.
         slack = 4 * self.setup.arithmetic.rounding(len(self.setup.problem.factors))
-        return {a: self._utility - (total - value) - slack for a, value in roots.items() if value is not None}
+        return {a: self.utility - (total - value) - slack for a, value in roots.items() if value is not None}
 
 
 def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Number | None:

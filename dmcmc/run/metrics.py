@@ -12,7 +12,8 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.phases import Chosen, Sent, Steps
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, guarantee_report
+from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, WorkDone, guarantee_report
+from dmcmc.run.controller.ledger import Ledger
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.setup import Divided, Setup, temperature_of
 from dmcmc.samplers.auto.choose import Choice
@@ -135,6 +136,7 @@ def result_of(
         extra_msg_size=sum(m.extra_msg_size for m in agents),
         cycle=cycles,
         note=incumbent.note or why_not,
+        work=() if incumbent.controller is None else _work(incumbent.controller.ledger),
         agents=agents,
         trace=tuple(incumbent.trace),
         guarantee=guarantee,
@@ -145,6 +147,13 @@ def result_of(
             _plan(parts, agents) if isinstance(parts, Setup) else {},
             "cuda" if any(share.used_gpu for share in shares) else "cpu",
         ),
+    )
+
+
+def _work(ledger: Ledger) -> tuple[WorkDone, ...]:
+    """Return what each kind of work took and brought, as plain data."""
+    return tuple(
+        WorkDone(kind, account.seconds, account.objective, account.bound) for kind, account in ledger.accounts.items()
     )
 
 

@@ -1,9 +1,8 @@
 """One rank's part of a run: its agents, their messages and clocks, and what all ranks agree on."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -16,10 +15,18 @@ from dmcmc.mpi.phases import Post, Sent
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
+from dmcmc.run.combination import attempts_of
+from dmcmc.run.controller.controller import Controller
+from dmcmc.run.controller.directive import Directive
+from dmcmc.run.controller.offer import COMBINE, Brought, Offer
+from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, Sides, gather_sides, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
-from dmcmc.run.improve import improve_agents
-from dmcmc.run.incumbent import Directive, Incumbent, total_of
+from dmcmc.run.improve import Around, gap_of, improve_agents, slice_of
+from dmcmc.run.incumbent import Incumbent, total_of
+from dmcmc.run.kinds.combine import LARGER
+from dmcmc.run.kinds.protocol import Standing
+from dmcmc.run.kinds.registry import OF_ALL, offers_of
 from dmcmc.run.loose_bound import loose_bounds, whole_bound
 from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
 from dmcmc.run.progress import Progress
@@ -30,22 +37,15 @@ from dmcmc.samplers.contract.protocol import SampledTable
 _GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, for a combination of what has been found
 
 
+_AMPLE = 4.0  # times what it should take, a combination with larger tables is given up
+
+
 @dataclass
 class _Combined:
     """What the last combination was of, and what came out."""
 
     tables: Mapping[int, SampledTable]
     cycle: Cycle
-
-
-class _Report(NamedTuple):
-    """What a rank reports after a cycle."""
-
-    roots: dict[int, Number | None]
-    may_improve: bool
-    relaxed: bool
-    pruned: bool
-    asked: bool
 
 
 class Run:
@@ -86,10 +86,13 @@ class Run:
         self.mine = setup.of_rank(world.rank)
         self.post = Post(world, setup.owner)
         self.incumbent = search.incumbent
-        self.incumbent.setup = setup
+        self.incumbent.setup, self.incumbent.controller = setup, Controller(setup.owner)
         self.agents: dict[int, Agent] = {}
         self.clocks = dict.fromkeys(self.mine, 0.0)
         self.cycles, self._pruned = 0, True  # pruning has not been tried: it may help
+        self._changed, self._brought = True, list[Brought]()
+        self._larger, self._at_most = 1.0, float("inf")  # tables in combining, times what the time budget says
+        self._again: float | None = None  # seconds that combining with larger ones should take
         self._last: _Combined | None = None
         self._first_sent: list[Mapping[int, Sent]] = []
         self._later_sent: list[Mapping[int, Sent]] = []
@@ -105,24 +108,45 @@ class Run:
         if self.setup is not chosen:
             self.explain(self.setup)
         self.clocks = {number: agent.table.seconds for number, agent in self.agents.items()}
+        self._brought += [one for agent in self.agents.values() for one in agent.brought]
+        self.incumbent.by = ", ".join(dict.fromkeys(one.kind for one in self._brought))
 
     def combine(self) -> Cycle | ResourceError:
-        """Send UTIL messages up and VALUE messages down; return why not where it is late, or a later one fails."""
+        """Send UTIL messages up and VALUE messages down; return why not where it is late, or a later one fails.
+
+        Where no table is another, neither is what comes out.
+        """
+        if self._last is not None and not self._changed and self._again is None:
+            return self._last.cycle
         self.cycles += 1
         self.progress.stage("combining")
         tables = {number: agent.exported() for number, agent in self.agents.items()}
         begun, stop = time.perf_counter(), NO_STOP
         if self.setup.timed:
             stop = self.setup.backend.stop.later(_GRACE, longer=self.incumbent.combining)
+        if self._again is not None:
+            stop = stop.by(begun + _AMPLE * max(_GRACE, self._again))
         try:
-            cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop)
+            cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, self._larger)
         except ResourceError as error:
+            if self._again is not None and self._last is not None:
+                return self._as_before(time.perf_counter() - begun)
             if self._last is None and not isinstance(error, OutOfTime):
                 raise
             return error
         (self._first_sent if self._last is None else self._later_sent).extend(cycle.sent)
         self._last, self.incumbent.combining = _Combined(tables, cycle), time.perf_counter() - begun
+        if self._again is not None:
+            self._brought.append(Brought(COMBINE, self.incumbent.combining, self._again))
+            self._again = None
         return cycle
+
+    def _as_before(self, seconds: float) -> Cycle:
+        """Return the last cycle, and go on with tables as large as there: larger ones took too much."""
+        assert self._last is not None and self._again is not None
+        self._brought.append(Brought(COMBINE, seconds, self._again))
+        self._larger, self._again, self._at_most = self._larger / LARGER, None, self._larger
+        return self._last.cycle
 
     def agree(self, cycle: Cycle | ResourceError) -> Directive:
         """Let rank 0 take in what this cycle found, and tell all ranks whether and how to go on."""
@@ -130,43 +154,79 @@ class Run:
             return self.incumbent.give_up(cycle)
         found = self.world.merged(cycle.values)
         self.search.polish(np.array([found[v] for v in range(len(found))], dtype=np.int64))
-        report = _Report(
+        report = Report(
             cycle.roots,
-            any(agent.may_improve for agent in self.agents.values()),
+            self._offers(cycle),
+            tuple(self._brought),
             any(step.upper is not None and step.upper.z is not None for step in cycle.steps.values()),
             self._pruned,
             self.setup.backend.stop.asked,
         )
+        self._brought.clear()
         reports = self.world.gather(report)
         return self.world.decided(lambda: self._direct(reports or []))
 
-    def _direct(self, reports: list[_Report]) -> Directive:
+    def _direct(self, reports: list[Report]) -> Directive:
         """Take in what all ranks have proven, and decide (rank 0)."""
         found: dict[int, Number | None] = {}
         for report in reports:
             found |= report.roots
         roots = {agent: found[agent] for agent in sorted(found)}
         self.incumbent.update_bound(total_of(roots, self.setup.arithmetic))
-        return self.incumbent.direct(
-            roots,
-            may_improve=any(report.may_improve for report in reports),
-            may_prune=any(report.relaxed for report in reports) and any(report.pruned for report in reports),
-            interrupted=any(report.asked for report in reports),
+        return self.incumbent.direct(reports)
+
+    def _offers(self, cycle: Cycle) -> tuple[Offer, ...]:
+        """Return what this rank could do next."""
+        if not self.setup.timed:
+            return ()
+        gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in self.agents.items()}
+        relaxed = any(
+            step.z is not None for steps in cycle.steps.values() for step in (steps.lower, steps.upper) if step
         )
+        open_ended = LARGER * self._larger < self._at_most and len(attempts_of(self.setup, self._larger)) > 1
+        again = LARGER * self.incumbent.combining if relaxed and open_ended else None
+        return offers_of(Standing(self.agents, gaps, self.world.rank == 0, again))
 
     def improve(self, directive: Directive) -> None:
-        """Make the tables better where that can change the answer."""
+        """Carry out what is granted: for this rank's agents, then together with all ranks."""
         assert self._last is not None, "there has been no cycle"
-        self.progress.stage(_title(self.incumbent))
+        self.progress.stage(_title(self.incumbent, directive.kinds))
         cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
-        if directive.bounded:
+        self._changed = directive.changes_tables
+        if directive.bounded and self._changed:
             outsides, sent = run_outside(self.setup, self.post, cycle, self._last.tables, self.sides.upper)
             self._later_sent.append(sent)
-        self._pruned = self.world.together(
-            lambda: improve_agents(self.setup, self.agents, cycle.chosen, outsides, self.sides, directive)
-        )
+        around = Around(cycle.chosen, outsides, self.sides)
+        slice = slice_of(self.setup, self.agents, around, directive, self._search, self._enlarge)
+        if self._changed:
+            self._pruned = self.world.together(lambda: improve_agents(slice, directive))
+            self._gather_sides()
+        for kind in OF_ALL:
+            if granted := directive.of(kind.name):
+                self.incumbent.by = kind.name
+                kind.carry_out(slice, granted)
+        self.incumbent.by = ", ".join(directive.kinds) or "prune"
+        self._brought += slice.brought
+
+    def _search(self, seconds: float) -> float:
+        """Search for some seconds, all ranks together; return what that has brought (rank 0)."""
+        before = self.incumbent.utility
+        self._pruned = self.search.improve(seconds, 0) or self._pruned
+        after = self.incumbent.utility
+        return 0.0 if before is None or after is None else float(after - before)
+
+    def _enlarge(self, seconds: float) -> None:
+        """Let the next combination have larger tables, in about some seconds."""
+        self._larger, self._again = LARGER * self._larger, seconds
+
+    def _gather_sides(self) -> None:
+        """Tell all ranks how this rank's tables are indexed now."""
         lower, upper = self.sides.lower.rows, self.sides.upper.rows
-        lists = {number: lower[number] for number in self.mine if number in lower and number not in upper}
+        lists = {
+            number: lower[number]
+            for number, agent in self.agents.items()
+            if number in lower and number not in upper and agent.below.local is not agent.local
+        }
         listings = {
             number: agent.pruning.listed_values(agent.local)
             for number, agent in self.agents.items()
@@ -210,10 +270,11 @@ class Run:
         return metrics_of(self.setup, number, work, self.world.rank, first, later)
 
 
-def _title(incumbent: Incumbent) -> str:
+def _title(incumbent: Incumbent, kinds: Sequence[str]) -> str:
     """Return what a user wants to see while it works on."""
     if incumbent.worth is None:  # not rank 0
         return "improving"
     outcome = incumbent.outcome
     gap = outcome.gap
-    return f"improving: {outcome.objective}, gap {'unknown' if gap is None else f'{100 * gap:.3g} %'}"
+    known = "unknown" if gap is None else f"{100 * gap:.3g} %"
+    return f"improving: {outcome.objective}, gap {known} ({', '.join(kinds) or 'prune'})"

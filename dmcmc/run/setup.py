@@ -19,7 +19,7 @@ from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import arithmetic_for
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto.choose import Choice, Limits, choose, fixed_choice
+from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, too_much
 from dmcmc.samplers.auto.machine import look_around
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 from dmcmc.samplers.auto.survey import Survey, survey
@@ -86,6 +86,13 @@ class Setup(Divided):
     def listed(self) -> tuple[int, ...]:
         """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
         return tuple(choice.listed for choice in self.choices)
+
+    def exact_price(self, agent: int) -> float | None:
+        """Return about what the exact elimination of an agent that is sampled takes; None where that is not allowed."""
+        work, asked = self.surveys[agent], self.config.local.method
+        if self.methods[agent] == "exact" or asked not in ("auto", "exact") or too_much(work, self.limits):
+            return None
+        return exact_option(work, self.limits, self.rates).seconds
 
     def of_rank(self, rank: int) -> list[int]:
         """Return the agents that a rank works for."""

@@ -16,7 +16,8 @@ from dmcmc.samplers.auto.rates import NOMINAL, Rates, sweep_units, update_second
 from dmcmc.samplers.auto.survey import SAMPLER, Survey
 
 CPU_CELLS, GPU_CELLS = 4_000_000_000, 4_000_000_000_000  # without a time budget: some seconds
-EXACT_SHARE = 0.25  # of the time budget: a first answer should come soon, and what is left shows where the gap is
+ALL_SHARE = 0.5  # of the time budget: eliminations of all agents begin at once if they fit it, and prove the answer
+EXACT_SHARE = 0.25  # of it, where they do not: what the first tables leave is divided by where the gap is
 FIRST_SHARE = 0.1  # of the time budget goes to the first bounds at most
 _FIRST_SWEEPS = 3  # of a row, without a time budget
 _AGENT = 3e-4  # seconds of an agent, whatever it does
@@ -151,9 +152,9 @@ def sweeps_for(gap: float, width: int) -> float:
 def choose(works: Sequence[Survey], limits: Limits, rates: Rates = NOMINAL) -> list[Choice]:
     """Choose for all agents at once.
 
-    Without a time budget an agent is solved exactly up to a fixed number of cells. With one, all are, if that fits a
-    part of it; else those are that have most to gain for their time. Agents whose gap a bound will close sooner are
-    sampled, if a gap is allowed.
+    Without a time budget an agent is solved exactly up to a fixed number of cells. With one, all are, if that fits half
+    of it; else those are at first that have most to gain for their time: the others can be later. Agents whose gap a
+    bound will close sooner are sampled, if a gap is allowed.
 
     Raises
     ------
@@ -171,7 +172,7 @@ def choose(works: Sequence[Survey], limits: Limits, rates: Rates = NOMINAL) -> l
     ]
 
 
-def _too_much(work: Survey, limits: Limits) -> str:
+def too_much(work: Survey, limits: Limits) -> str:
     """Return what forbids an exact elimination, or an empty string."""
     if work.bytes > limits.memory:
         return f"exact needs {work.bytes:.2g} bytes, budget.memory allows {limits.memory:.2g}"
@@ -184,7 +185,7 @@ def _by_cells(works: Sequence[Survey], limits: Limits, rates: Rates) -> tuple[li
     most = limits.cells if limits.cells is not None else GPU_CELLS if limits.gpu else CPU_CELLS
     chosen, why = [], []
     for work in works:
-        reason = _too_much(work, limits)
+        reason = too_much(work, limits)
         if not reason and work.cells > most:
             reason = f"exact takes {work.cells:.2g} cells, more than {most:.2g}; budget.time lets it weigh them"
         chosen.append(not reason)
@@ -196,10 +197,11 @@ def _by_time(
     works: Sequence[Survey], exact: Sequence[Option], limits: Limits, rates: Rates
 ) -> tuple[list[bool], list[str]]:
     assert limits.time is not None
-    why = [_too_much(work, limits) for work in works]
+    why = [too_much(work, limits) for work in works]
     able = [i for i, reason in enumerate(why) if not reason]
     bounded = _quicker_by_bounds(works, exact, limits, rates, able)
-    room = EXACT_SHARE * limits.time * limits.ranks
+    share = ALL_SHARE if len(able) == len(works) and _all_fit(exact, bounded, limits, rates) else EXACT_SHARE
+    room = share * limits.time * limits.ranks
     # Those that have most to gain first; the first that does not fit ends it, so that more time never takes one away.
     ranked = sorted(able, key=lambda i: (i in bounded, -works[i].weight / exact[i].seconds, i))
     chosen, used, full, opening = [False] * len(works), 0.0, False, 0.0 if limits.opened else rates.gpu_open
@@ -216,8 +218,17 @@ def _by_time(
             why[i] = f"exact takes about {_time(exact[i].seconds)}, {left} of the budget are left for it"
             continue
         used += seconds
-        chosen[i], why[i] = True, f"fits in {EXACT_SHARE:.0%} of the time budget with {_time(room - used)} to spare"
+        chosen[i], why[i] = True, f"fits in {share:.0%} of the time budget with {_time(room - used)} to spare"
     return chosen, why
+
+
+def _all_fit(exact: Sequence[Option], bounded: set[int], limits: Limits, rates: Rates) -> bool:
+    """Return whether half of the time is enough for all eliminations but those that bounds are better for."""
+    assert limits.time is not None
+    wanted = [option for i, option in enumerate(exact) if i not in bounded]
+    opening = rates.gpu_open if not limits.opened and any(option.device == "cuda" for option in wanted) else 0.0
+    seconds, room = [option.seconds for option in wanted], ALL_SHARE * limits.time
+    return sum(seconds) + opening <= room * limits.ranks and max(seconds, default=0.0) + opening <= room
 
 
 def _quicker_by_bounds(
@@ -246,7 +257,7 @@ def _quicker_by_bounds(
 
 
 def _choice(work: Survey, exact: Option, take: bool, why: str, limits: Limits, rates: Rates) -> Choice:
-    if not take and work.obstacle and not _too_much(work, limits):
+    if not take and work.obstacle and not too_much(work, limits):
         take, why = True, "its rows are too many to be sampled"
     if take:
         others = () if work.obstacle else (sampled_option(work, limits, rates),)

@@ -20,7 +20,8 @@ from dmcmc.run.agent.lower_table import LowerTable, promising
 from dmcmc.run.agent.pruning import Pruning, limits_of
 from dmcmc.run.agent.rows import rows_of
 from dmcmc.run.agent.upper_table import UpperTable
-from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.run.controller.offer import Brought
+from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
 
@@ -28,9 +29,18 @@ _MOST_ROWS = 1 << 20  # more are not looked at one by one
 class Means(NamedTuple):
     """What all agents of a rank work with; ``gap`` is the relative one that a run is asked for."""
 
-    arithmetic: Arithmetic
-    backend: Backend
+    sampling: Sampling
     gap: float
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """What tables are encoded in."""
+        return self.sampling.arithmetic
+
+    @property
+    def backend(self) -> Backend:
+        """Where work is done, and until when."""
+        return self.sampling.backend
 
 
 @dataclass
@@ -51,6 +61,14 @@ class Agent:
         The rows that can still matter.
     last : float
         Seconds of the last improvement.
+    price : float or None
+        About what its exact elimination takes, seconds; None where that is not allowed.
+    in_vain : float
+        Seconds of an exact elimination that was given up.
+    weight : float
+        Beside other agents, what its gap may be.
+    brought : list of Brought
+        What came of the work on its first table.
     """
 
     means: Means
@@ -60,6 +78,10 @@ class Agent:
     above: UpperTable = field(default_factory=UpperTable)
     pruning: Pruning = field(default_factory=Pruning)
     last: float = 0.0
+    price: float | None = None
+    in_vain: float = 0.0
+    weight: float = 1.0
+    brought: list[Brought] = field(default_factory=list)
 
     @property
     def may_improve(self) -> bool:
@@ -144,6 +166,11 @@ class Agent:
         rows = promising(np.arange(self.below.local.rows), self.pruning.pruned, worth)
         chains.improve(rows, seconds, self.means.backend.threads)
         self.table = replace(chains.table(), upper=self.table.upper)
+
+    def take_exact(self, table: SampledTable) -> None:
+        """Take the table of an exact elimination in place of what was sampled and bounded."""
+        self.table = replace(table, seconds=self.table.seconds, updates=self.table.updates)
+        self.below, self.above = LowerTable(self.local), UpperTable()
 
     def request(self, limits: NDArray[Any] | None) -> BoundRequest:
         """Return what is wanted of the bound."""

@@ -1,0 +1,103 @@
+"""The controller (for rank 0): asked after every cycle, it divides the next slice of time among all that is offered."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from dmcmc.run.controller.division import Time, divide_slice
+from dmcmc.run.controller.ledger import Ledger
+from dmcmc.run.controller.offer import BOUND, COMBINE, SAMPLE, SEARCH, Brought, Grant, Offer
+
+_SLICE = 0.25  # seconds between two cycles, at least
+_LAST = 1.5  # slices: less is one slice
+_OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
+_WITHOUT_ANSWER = {SAMPLE: 0.4, SEARCH: 0.4, BOUND: 0.2}  # hopes as long as hard constraints are broken
+
+
+class State(NamedTuple):
+    """Where a run stands after a cycle.
+
+    Attributes
+    ----------
+    elapsed, left : float
+        Seconds since the start, and until the end less what combining takes.
+    utility : float or None
+        What the best assignment is worth; None while it breaks hard constraints.
+    bound : float or None
+        The best proven one on that.
+    goal : float
+        The gap that is allowed, utility.
+    """
+
+    elapsed: float
+    left: float
+    utility: float | None = None
+    bound: float | None = None
+    goal: float = 0.0
+
+    @property
+    def gap(self) -> float:
+        """What is open; inf where that is not known."""
+        return math.inf if self.utility is None or self.bound is None else max(0.0, self.bound - self.utility)
+
+
+@dataclass
+class Controller:
+    """Decides what is done next, and keeps account of what that has brought.
+
+    Attributes
+    ----------
+    owner : sequence of int
+        The rank of each agent.
+    ledger : Ledger
+    offered : tuple of Offer
+        What was last offered, with corrected prices.
+    """
+
+    owner: Sequence[int]
+    ledger: Ledger = field(default_factory=Ledger)
+    offered: tuple[Offer, ...] = ()
+    _last: State | None = None
+
+    def enter(self, state: State, brought: Sequence[Brought]) -> None:
+        """Take in where the run stands, and what was done since it was last asked."""
+        last, self._last = self._last, state
+        if last is None:
+            last = State(0.0, 0.0, state.utility, state.bound)
+        objective = 0.0 if state.utility is None or last.utility is None else max(0.0, state.utility - last.utility)
+        bound = 0.0 if state.bound is None or last.bound is None else max(0.0, last.bound - state.bound)
+        self.ledger.enter(brought, objective, bound, last.gap if math.isfinite(last.gap) else 0.0)
+
+    def decide(self, offers: Sequence[Offer]) -> tuple[Grant, ...]:
+        """Return what is done in the next slice of time; nothing where nothing is worth anything, or time is up.
+
+        Each slice is as long as all before it: one long effort gains more than several short ones.
+        """
+        state = self._last
+        assert state is not None, "enter comes first"
+        seconds = max(_SLICE, state.elapsed)
+        seconds = state.left if state.left < _LAST * seconds else seconds
+        needed = 1.0
+        if 0 < state.gap < math.inf:
+            needed = max(0.0, state.gap - state.goal) / state.gap
+        hopes = self.ledger.hopes if state.utility is not None else self.ledger.hopes | _WITHOUT_ANSWER
+        of_agents: dict[int, float] = {}
+        for offer in offers:
+            if offer.agent is not None:
+                of_agents[offer.agent] = max(offer.gain, of_agents.get(offer.agent, 0.0))
+        others = max(_OF_SPLITS * state.gap, state.gap - sum(of_agents.values()))
+        self.offered = tuple(self._corrected(offer, state, others) for offer in offers)
+        return divide_slice(self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap))
+
+    def _corrected(self, offer: Offer, state: State, others: float) -> Offer:
+        """Return an offer with its price as this run has it, and a gain no larger than what is open.
+
+        What is no agent's part of the gap is what combining can close.
+        """
+        seconds = None if offer.seconds is None else self.ledger.price(offer.kind, offer.seconds)
+        if offer.kind == COMBINE:
+            return replace(offer, seconds=seconds, gain=others)
+        return replace(
+            offer, seconds=seconds, gain=offer.gain if math.isinf(offer.gain) else min(offer.gain, state.gap)
+        )

@@ -1,0 +1,95 @@
+"""What each kind of work has taken and brought in this run: by it prices are corrected and hopes raised or lowered."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dmcmc.run.controller.offer import BOUND, COMBINE, ELIMINATE, SAMPLE, SEARCH, Brought
+
+# The part of what is at stake that a slice of time should bring, before any has been tried.
+_FIRST_HOPES = {ELIMINATE: 1.0, COMBINE: 0.5, BOUND: 0.65, SAMPLE: 0.25, SEARCH: 0.25}
+_LEAST = 0.15  # of the first hope is left to what has brought nothing lately: it is tried now and then
+_NEW = 0.5  # weight of the last slice among all before
+_TRUST = 0.2  # seconds of work as estimated that a correction starts from
+_MOST = 8.0  # times the estimate, either way
+
+
+@dataclass
+class Account:
+    """What a kind has taken (seconds, summed over agents) and brought (utility)."""
+
+    seconds: float = 0.0
+    objective: float = 0.0
+    bound: float = 0.0
+    estimated: float = 0.0
+    priced: float = 0.0  # seconds of what had an estimate
+
+
+@dataclass
+class Ledger:
+    """What each kind of work has taken and brought.
+
+    Attributes
+    ----------
+    accounts : dict of Account
+        By kind, in the order of their first use.
+    hopes : dict of float
+        The part of what is at stake that a kind should bring in a slice of time; less when it has lately brought less.
+    """
+
+    accounts: dict[str, Account] = field(default_factory=dict)
+    hopes: dict[str, float] = field(default_factory=lambda: dict(_FIRST_HOPES))
+
+    def price(self, kind: str, seconds: float) -> float:
+        """Return an estimate, corrected by what the kind has taken so far against what it should have taken."""
+        account = self.accounts.get(kind, Account())
+        times = (account.priced + _TRUST) / (account.estimated + _TRUST)
+        return seconds * min(_MOST, max(1 / _MOST, times))
+
+    def enter(self, brought: Iterable[Brought], objective: float, bound: float, stake: float) -> None:
+        """Take in what a slice of time has brought.
+
+        Parameters
+        ----------
+        objective, bound
+            How much better the best assignment and the bound are, utility. Each kind is given its part: of the
+            objective what it has brought itself, and of the rest by seconds; of the bound by what it has closed.
+        stake
+            The gap before; 0 where that is not known: then hopes stay as they are.
+        """
+        parts = _by_kind(brought)
+        rest = max(0.0, objective - sum(part.objective for part in parts.values()))
+        decoding = {kind: part.seconds for kind, part in parts.items() if kind != SEARCH}
+        closing = {kind: part.closed for kind, part in parts.items()}
+        raised, lowered = _split(rest, decoding), _split(bound, closing if any(closing.values()) else decoding)
+        for kind, part in parts.items():
+            account = self.accounts.setdefault(kind, Account())
+            gained = part.objective + raised.get(kind, 0.0), lowered.get(kind, 0.0)
+            account.seconds += part.seconds
+            account.objective += gained[0]
+            account.bound += gained[1]
+            account.estimated += part.estimated
+            account.priced += part.seconds if part.estimated > 0 else 0.0
+            if stake > 0 and part.seconds > 0:
+                self._learn(kind, sum(gained) / stake)
+
+    def _learn(self, kind: str, brought: float) -> None:
+        first = _FIRST_HOPES.get(kind, 1.0)
+        if kind != ELIMINATE:  # what an elimination closes is no matter of luck
+            hope = (1 - _NEW) * self.hopes.get(kind, first) + _NEW * min(1.0, brought)
+            self.hopes[kind] = max(_LEAST * first, hope)
+
+
+def _by_kind(brought: Iterable[Brought]) -> dict[str, Brought]:
+    """Return the sums of what each kind has taken and brought."""
+    parts: dict[str, Brought] = {}
+    for one in brought:
+        old = parts.get(one.kind, Brought(one.kind, 0.0))
+        parts[one.kind] = Brought(one.kind, *(a + b for a, b in zip(old[1:], one[1:], strict=True)))
+    return parts
+
+
+def _split(total: float, weights: Mapping[str, float]) -> dict[str, float]:
+    """Return a total in parts, in proportion to weights."""
+    positive = {kind: weight for kind, weight in weights.items() if weight > 0}
+    whole = sum(positive.values())
+    return {kind: total * weight / whole for kind, weight in positive.items()}

@@ -1,0 +1,92 @@
+"""What the controller learns in a run, and how long its slices are: on made-up numbers."""
+
+import math
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dmcmc.run.controller.controller import Controller, State
+from dmcmc.run.controller.ledger import Ledger
+from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, SEARCH, Brought, Offer
+
+PRICES = {ELIMINATE: 0.6, SAMPLE: None, BOUND: None}
+
+
+def test_prices_are_corrected_by_what_was_taken():
+    ledger = Ledger()
+    assert ledger.price(ELIMINATE, 2.0) == 2.0
+    ledger.enter([Brought(ELIMINATE, 6.0, 2.0)], 0.0, 0.0, 0.0)
+    assert 4.0 < ledger.price(ELIMINATE, 2.0) < 6.0
+    ledger.enter([Brought(ELIMINATE, 1e6, 1.0)], 0.0, 0.0, 0.0)
+    assert ledger.price(ELIMINATE, 2.0) == 16.0  # a run that was disturbed is not believed
+
+
+def test_what_was_brought_goes_to_those_who_brought_it():
+    ledger = Ledger()
+    brought = [
+        Brought(ELIMINATE, 1.0, 1.0, closed=3.0),
+        Brought(BOUND, 1.0, closed=1.0),
+        Brought(SEARCH, 2.0, objective=5.0),
+    ]
+    ledger.enter(brought, objective=9.0, bound=8.0, stake=100.0)
+    gained = {kind: (account.objective, account.bound) for kind, account in ledger.accounts.items()}
+    assert gained == {ELIMINATE: (2.0, 6.0), BOUND: (2.0, 2.0), SEARCH: (5.0, 0.0)}
+
+
+def test_hopes_fall_where_nothing_comes_and_never_to_nothing():
+    ledger, first = Ledger(), Ledger().hopes
+    for _ in range(20):
+        ledger.enter([Brought(SAMPLE, 1.0), Brought(BOUND, 1.0, closed=50.0)], 0.0, 50.0, 100.0)
+    assert 0 < ledger.hopes[SAMPLE] < 0.2 * first[SAMPLE] and ledger.hopes[BOUND] == pytest.approx(0.5, abs=0.01)
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([SAMPLE, BOUND, ELIMINATE, SEARCH]), *[st.floats(0, 1e6)] * 4), max_size=8),
+    st.floats(0, 1e9),
+    st.floats(0, 1e9),
+)
+def test_accounts_add_up(entries, objective, bound):
+    ledger = Ledger()
+    brought = [Brought(kind, *numbers[:3]) for kind, *numbers in entries]
+    ledger.enter(brought, objective, bound, 10.0)
+    assert sum(a.bound for a in ledger.accounts.values()) in (0.0, pytest.approx(bound))
+    assert sum(a.seconds for a in ledger.accounts.values()) == pytest.approx(sum(b.seconds for b in brought))
+    assert all(0 < hope <= 1 for hope in ledger.hopes.values())
+
+
+def slices(total=20.0):
+    """The slices of a run in which nothing helps."""
+    controller, now, found = Controller([0]), 0.1, []
+    while True:
+        controller.enter(State(now, total - now, 0.0, 10.0), [Brought(SAMPLE, found[-1])] if found else [])
+        grants = controller.decide([Offer(SAMPLE, 10.0, 0), Offer(BOUND, 10.0, 0), Offer(SEARCH, 10.0)])
+        if not grants:
+            return found
+        found.append(sum(grant.seconds for grant in grants))
+        now += found[-1]
+
+
+def test_slices_grow_and_fill_the_time_to_its_end():
+    found = slices()
+    assert sum(found) == pytest.approx(19.9) and 4 <= len(found) <= 8
+    assert found[0] == pytest.approx(0.25)
+    assert all(shorter <= longer * (1 + 1e-9) for shorter, longer in pairwise(found[:-1]))
+
+
+def test_the_last_agents_are_eliminated_when_that_ends_the_run_a_few_times_dearer_than_thought_or_not():
+    controller = Controller([0] * 4)
+    controller.enter(State(5.0, 14.9, 90.0, 98.0), [Brought(ELIMINATE, 4.6, 4.6)])
+    offers = [Offer(kind, 2.0, a, price) for a in range(4) for kind, price in PRICES.items()]
+    assert [grant.kind for grant in controller.decide(offers)] == [ELIMINATE] * 4
+    controller.enter(State(6.2, 13.7, 90.0, 96.0), [Brought(ELIMINATE, 1.2, 0.6, 2.0)])
+    assert [grant.kind for grant in controller.decide(offers[3:])] == [ELIMINATE] * 3
+
+
+def test_without_an_answer_most_of_the_time_looks_for_one():
+    controller = Controller([0])
+    controller.enter(State(1.0, 9.0, None, 10.0), [])
+    grants = controller.decide([Offer(SAMPLE, math.inf, 0), Offer(BOUND, math.inf, 0)])
+    given_time = {grant.kind: grant.seconds for grant in grants}
+    assert given_time[SAMPLE] == pytest.approx(2 * given_time[BOUND])
