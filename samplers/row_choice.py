@@ -19,7 +19,8 @@ _SAMPLES = 30  # of each chain
 def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
     """Return up to ``count`` distinct rows, shape (k, |B_i|), each once: the ends of that many short chains.
 
-    Where chains end in the same rows, the list is filled with rows that differ from those in one variable.
+    The incumbent's row comes first, if there is one. Where chains end in the same rows, the list is filled with rows
+    that differ from those in one variable.
     """
     n = len(local.domains)
     free = LocalProblem(
@@ -29,9 +30,12 @@ def choose_rows(local: LocalProblem, count: int, sampling: Sampling) -> Rows:
         factors=local.factors,
         domains=np.append(local.domains, count),
     )
-    quick = replace(sampling, runs=1, samples=_SAMPLES, progress=lambda _: None)
+    quick = replace(sampling, runs=1, samples=_SAMPLES, incumbent=None, seconds=None, progress=lambda _: None)
     (chains,) = ChainSolver(SAMPLER).start([free], quick)
-    found = dict.fromkeys(map(tuple, chains.states[:, : len(local.interface)].astype(np.int64).tolist()))
+    found: dict[tuple[int, ...], None] = {}
+    if sampling.incumbent is not None:
+        found[tuple(sampling.incumbent[list(local.interface)].tolist())] = None
+    found |= dict.fromkeys(map(tuple, chains.states[:, : len(local.interface)].astype(np.int64).tolist()))
     sizes = [int(local.domains[v]) for v in local.interface]
     for row in list(found):
         for i, size in enumerate(sizes):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.tighten import Allowance, tighten
 from dmcmc.inference.dpop.compression import Rows
@@ -28,23 +29,32 @@ from dmcmc.samplers.row_choice import choose_rows
 
 _FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
 _SOME, _ALL = 0.5, 0.8  # of the time budget: then exact agents give up; where all agents are
+_SAMPLED = 0.2  # of the time that is left goes to the first samples at most
 _LEAST = 0.1  # seconds that exact agents get even when the budget is over
 _GRACE = 0.25  # seconds beyond the budget, and after Ctrl-C, for a first answer that is worth something
 _FIRST_LEAST = 0.02  # seconds of an agent's first bound
 
 
 def first_tables(
-    setup: Setup, world: World, mine: Sequence[int], advance: Callable[[int], None]
+    setup: Setup, world: World, mine: Sequence[int], best: NDArray[np.int64], advance: Callable[[int], None]
 ) -> tuple[Setup, dict[int, Agent], Sides]:
     """Return the setup as it is now, this rank's agents with their first tables, and how those are indexed.
 
     An exact elimination that takes too long is given up; the agent is sampled instead, and ``setup.choices`` say so on
-    all ranks.
+    all ranks. Sampling has a part of the time that is left, so that there soon is a first combination.
+
+    Parameters
+    ----------
+    best
+        The best assignment so far: rows begin with its hidden values.
     """
     exact, given_up = world.together(partial(_exact_tables, setup, mine, advance))
     setup = setup.changed(world.merged(given_up))
     stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
-    settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop))
+    seconds = _SAMPLED * max(0.0, setup.backend.stop.until - _now()) if setup.timed else None
+    settings = replace(
+        setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop), seconds=seconds, incumbent=best
+    )
     sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
 
     def agents() -> dict[int, Agent]:

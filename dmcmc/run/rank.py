@@ -103,7 +103,9 @@ class Run:
         self.search.before_tables(self.setup)
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
-        self.setup, self.agents, self.sides = first_tables(chosen, self.world, self.mine, self.progress.advance)
+        self.setup, self.agents, self.sides = first_tables(
+            chosen, self.world, self.mine, self.search.best, self.progress.advance
+        )
         self.incumbent.setup = self.setup
         if self.setup is not chosen:
             self.explain(self.setup)
