@@ -12,6 +12,7 @@ HERE = Path(__file__).resolve().parent
 FILES = {
     "test_batch.py": {},
     "test_bounds.py": {},
+    "test_deadlines.py": {},
     "test_join.py": {},
     "test_matching.py": {},
     "test_sampling.py": {"NUMBA_DISABLE_JIT": "1"},

@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.harness import Report, options, timed
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.waves import describe_waves, run_waves
+from dmcmc.inference.elimination.cuda.waves import Queue, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import eliminate, run_on_cpu
 from dmcmc.inference.elimination.plan import Plan, plan_flat
 from dmcmc.inference.elimination.semirings import MAX_PLUS, MAXIMUM
@@ -96,7 +96,7 @@ def on_gpu(domain: int, factors: int, kind: str, cells: float, copy: float, inst
     for t in range(flat.tables):
         at = int(program.at[t])
         arena[at : at + int(plan.sizes[t])].copy_to_device(flat.data[flat.at[t] : flat.at[t + 1]])
-    arguments = (device, arena, waves, device.upload("meta", waves.meta), np.int32(INT32.lowest), MAXIMUM)
+    arguments = (Queue(device), arena, waves, device.upload("meta", waves.meta), np.int32(INT32.lowest), MAXIMUM)
     run_waves(*arguments)
     gaps = []
     for _ in range(5):  # behind a long kernel, so that launches queue up and the host's time does not count

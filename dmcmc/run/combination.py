@@ -72,9 +72,10 @@ def shift_rooms(division: Division, tree: PseudoTree, arithmetic: Arithmetic) ->
     room = room_of(arithmetic)
     if not arithmetic.exact:
         return [room] * len(tree.parent)
-    share = [sum(int(magnitude(f.table)) for f in local.factors) for local in division.locals]
+    own, crossing = division.magnitudes
+    share = [int(s) for s in own]
     for agent in tree.bottom_up:
-        share[agent] += sum(int(magnitude(division.crossing[i].table)) for i in tree.placed[agent])
+        share[agent] += sum(int(crossing[i]) for i in tree.placed[agent])
         if tree.parent[agent] >= 0:
             share[tree.parent[agent]] += share[agent]
     times = int(room) // max(1, int(arithmetic.total))

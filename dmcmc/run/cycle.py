@@ -156,22 +156,15 @@ def _util_work(setup: Setup, making: _Making, limits: Mapping[int, int]) -> Call
         return shift_rooms(setup.division, setup.tree, setup.arithmetic)
 
     def step(agent: int, side: Compression, table: UtilMessage, children: list[UtilMessage]) -> UtilStep:
-        for how, memory in attempts:
-            try:
-                return limited(agent, side, table, children, how, memory)
-            except OutOfTime:
-                raise
-            except ResourceError as error:
-                refused = error
+        ways = [(replace(how, most=limits.get(agent)), memory) for how, memory in attempts]
+        resources = Resources(None, making.backend, lambda: rooms()[agent], setup.problem.agents[agent])
+        try:
+            return util_step(node_of(setup, agent, side, table, children), ways, resources)
+        except OutOfTime:
+            raise
+        except ResourceError as error:
+            refused = error
         raise too_wide(refused, setup.tree, agent, children) if attempts[-1][0].open else refused
-
-    def limited(
-        agent: int, side: Compression, table: UtilMessage, children: list[UtilMessage], how: Relaxation, memory: int
-    ) -> UtilStep:
-        name = setup.problem.agents[agent]
-        resources = Resources(memory, making.backend, lambda: rooms()[agent], name)
-        how = replace(how, most=limits.get(agent))
-        return util_step(node_of(setup, agent, side, table, children), how, resources)
 
     def work(agent: int, messages: list[Utils]) -> Steps:
         table, received = tables[agent], tuple(messages)

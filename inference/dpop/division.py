@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order
 
 _SEARCH = 1_000_000  # words of search for an order: there may be many agents, and ten times that gains 0.2 % of cells
@@ -66,6 +67,12 @@ class Division:
     locals: tuple[LocalProblem, ...]
     crossing: tuple[Factor, ...]
     constants: tuple[Factor, ...]
+
+    @cached_property
+    def magnitudes(self) -> tuple[list[int | float], list[int | float]]:
+        """Σ over each agent's factors of the largest finite |entry|, and that entry of each crossing factor."""
+        own = [sum(magnitude(f.table) for f in local.factors) for local in self.locals]
+        return own, [magnitude(f.table) for f in self.crossing]
 
 
 def divide(problem: Problem) -> Division:

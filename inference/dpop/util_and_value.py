@@ -14,6 +14,7 @@ from dmcmc.inference.execution.relaxation import (
     Relaxation,
     Relaxed,
     Resources,
+    eliminate_first_fitting,
     eliminate_within,
 )
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -78,7 +79,11 @@ class Node:
     arithmetic: Arithmetic
 
 
-def util_step(node: Node, relaxation: Relaxation = EXACT, resources: Resources = UNLIMITED) -> UtilStep:
+def util_step(
+    node: Node,
+    attempts: Sequence[tuple[Relaxation, int | None]] = ((EXACT, None),),
+    resources: Resources = UNLIMITED,
+) -> UtilStep:
     """Join an agent's tables with its children's messages and maximise over its interface variables.
 
     UTIL_i(sep_i) = max over b_i of [V_i(b_i) + Σ crossing factors + Σ UTIL_c]. The interface is eliminated variable
@@ -87,23 +92,23 @@ def util_step(node: Node, relaxation: Relaxation = EXACT, resources: Resources =
 
     Parameters
     ----------
-    relaxation
-        Whether mini-buckets may be used, and which.
+    attempts
+        Ways, each with its bytes of tables, the first of which that fits is taken: exact, or with which mini-buckets.
     resources
-        Their user is the agent's name. Room is what moment matching may make of its entries
-        (:mod:`dmcmc.inference.minibuckets.matching`).
+        Their memory is not looked at, their user is the agent's name. Room is what moment matching may make of its
+        entries (:mod:`dmcmc.inference.minibuckets.matching`).
 
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory, or z is too small for them.
+        If the tables do not fit the memory, or z is too small for them; :class:`.OutOfTime` as the backend says.
     """
     arithmetic = node.arithmetic
     joined = [*node.own, *node.crossing, *(table for message in node.children for table in message)]
     order = best_order([t.scope for t in joined], node.domains, node.interface, node.separator).variables
     query = Query(joined, node.domains, order, node.separator, arithmetic)
     named = replace(resources, user=f"agent {resources.user}: its UTIL step")
-    relaxed = eliminate_within(query, relaxation, named)
+    relaxed = eliminate_first_fitting(query, attempts, named)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
 
 

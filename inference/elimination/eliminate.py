@@ -12,8 +12,9 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.arena_kernels import choose_rows, choose_values, place_inputs
+from dmcmc.inference.elimination.arena_kernels import choose_rows, choose_values
 from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
+from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -24,7 +25,8 @@ from dmcmc.inference.runtime.types import Array
 
 _LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
 _TASK = 1 << 17  # joined cells of a thread's task, at least: starting one costs some 50 microseconds
-_LOOK = 1 << 26  # joined cells between two looks at the time, some 50 milliseconds
+_LOOK = 1 << 24  # joined cells between two looks at the time: 10 ms, or 100 where tables do not fit the caches
+_MANY = 1 << 12  # cells that a bucket counts for at least: some microseconds
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ def eliminate(
     """
     flat = flat_tables(tables, arithmetic, semiring)
     done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic, semiring=semiring)
-    place_inputs(plan.program, done.arena, *flat, arithmetic.dtype.type(arithmetic.lowest))
+    place_tables(plan, done.arena, flat, arithmetic.dtype.type(arithmetic.lowest), stop)
     run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
     return done
 
@@ -147,7 +149,7 @@ def _looks(cells: NDArray[np.int64], first: int, last: int, stop: Stop) -> list[
     """Return where buckets ``first`` to ``last`` - 1, all small, are cut for looks at the time."""
     if stop is NO_STOP:
         return [first, last]
-    count = np.cumsum(cells[first:last]) // _LOOK
+    count = np.cumsum(np.maximum(cells[first:last], _MANY)) // _LOOK
     return [first, *(first + 1 + np.flatnonzero(np.diff(count))).tolist(), last]
 
 
@@ -171,9 +173,12 @@ def signed(values: Array, semiring: Semiring, arithmetic: Arithmetic) -> Array:
     return np.where(hard, lowest, -values)
 
 
-def run_rows(work: Elimination, b: int, semiring: Semiring, threads: int, begin: int, end: int) -> None:
-    """Fill entries ``begin`` to ``end`` of one bucket's message."""
-    run_parallel(_tasks(work, b, semiring, threads, begin, end), threads)
+def run_rows(
+    work: Elimination, b: int, semiring: Semiring, threads: int, entries: tuple[int, int], stop: Stop = NO_STOP
+) -> None:
+    """Fill the entries from the first to before the second of one bucket's message; :class:`OutOfTime` as usual."""
+    if not run_parallel(_tasks(work, b, semiring, threads, *entries), threads, stop):
+        stop.check()
 
 
 def _tasks(

@@ -19,7 +19,6 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
 
 _BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a bucket may be worth the GPU
-_STREAM = 1 << 24  # joined cells from which a bucket is worth copying its tables there and back
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Backend:
     sharers : int
         Processes that use the same GPU: each takes its part of the memory.
     stop : Stop
-        When eliminations on the CPU, sampling and bounds are to end.
+        When eliminations, sampling and bounds are to end.
     """
 
     device: str = "cpu"
@@ -64,27 +63,27 @@ class Backend:
         Raises
         ------
         OutOfTime
-            If :attr:`stop` says so, on the CPU.
+            If :attr:`stop` says so.
         """
         threshold = self._gpu_threshold(plan)
         if threshold is None:
             return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
         from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
-        from dmcmc.inference.elimination.cuda.stream import eliminate_streamed
+        from dmcmc.inference.elimination.cuda.stream import Streaming, eliminate_streamed
 
         flat = flat_tables(tables, arithmetic)
         hybrid, limit = divide_work(plan, threshold), self._limit()
         try:
             if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
-                return eliminate_hybrid(flat, hybrid, arithmetic, self.threads, semiring)
-            return eliminate_streamed(flat, plan, arithmetic, self.threads, limit, _STREAM, semiring)
+                return eliminate_hybrid(flat, hybrid, arithmetic, self.threads, semiring, stop=self.stop)
+            return eliminate_streamed(flat, plan, arithmetic, self.threads, Streaming(limit), semiring, stop=self.stop)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         shared_device().release()
         try:  # with what is left of the device
             limit = min(limit, shared_device().unused() // (2 * self.sharers))
-            return eliminate_streamed(flat, plan, arithmetic, self.threads, limit, _STREAM, semiring)
+            return eliminate_streamed(flat, plan, arithmetic, self.threads, Streaming(limit), semiring, stop=self.stop)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -115,7 +114,7 @@ class Backend:
             )
             try:
                 if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
-                    return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room)
+                    return eliminate_matched_hybrid(flat, plan, hybrid, arithmetic, room, stop=self.stop)
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise
@@ -167,7 +166,7 @@ class Backend:
         if hybrid.device_entries * arithmetic.dtype.itemsize > self._limit() // 2:
             return None
         try:
-            return eliminate_batch(flat, plans, merged, hybrid, arithmetic, self.threads, semiring)
+            return eliminate_batch(flat, plans, merged, hybrid, arithmetic, self.threads, semiring, self.stop)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise

@@ -1,6 +1,6 @@
 """Exact or with mini-buckets: eliminate as well as the memory allows."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -9,10 +9,10 @@ from dmcmc.inference.elimination.plan import Plan, check_memory, plan_eliminatio
 from dmcmc.inference.elimination.plan_kernels import HUGE
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.minibuckets.choose_z import plan_within
+from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
 from dmcmc.inference.minibuckets.content import eliminate_by_content
 from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets
-from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 
 Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
 
@@ -108,51 +108,90 @@ def eliminate_within(query: Query, relaxation: Relaxation = EXACT, resources: Re
     ResourceError
         If the tables do not fit the memory, or z is less than a table needs; :class:`OutOfTime` as the backend says.
     """
-    tables, arithmetic = query.tables, query.arithmetic
-    memory, backend, what = resources.memory, resources.backend, resources.user
-    entries = None if memory is None else memory // arithmetic.dtype.itemsize
-    plan = plan_elimination(query.scopes, query.domains, query.order, query.keep)
-    if relaxation.method == "exact":
+    return eliminate_first_fitting(query, [(relaxation, resources.memory)], resources)
+
+
+def eliminate_first_fitting(
+    query: Query, attempts: Sequence[tuple[Relaxation, int | None]], resources: Resources = UNLIMITED
+) -> Relaxed:
+    """Answer a query by the first of some ways, each with its bytes of tables, that fits them.
+
+    Raises
+    ------
+    ResourceError
+        If none does: why the last does not.
+    """
+    work = _Work(query, resources)
+    for relaxation, memory in attempts[:-1]:
+        try:
+            return work.carry_out(relaxation, memory)
+        except OutOfTime:
+            raise
+        except ResourceError:
+            continue
+    return work.carry_out(*attempts[-1])
+
+
+class _Work:
+    """A query, and the plans that have been made for it."""
+
+    def __init__(self, query: Query, resources: Resources) -> None:
+        self.query, self.resources, self.stop = query, resources, resources.backend.stop
+        self.stop.check()
+        self.exact = plan_elimination(query.scopes, query.domains, query.order, query.keep)
+        self.least = least_z(query.scopes, query.order)
+        self._plans: dict[tuple[int, bool], Plan] = {}
+
+    def carry_out(self, relaxation: Relaxation, memory: int | None) -> Relaxed:
+        """Answer the query in one way; :class:`ResourceError` if that does not fit."""
+        query, backend, what, plan = self.query, self.resources.backend, self.resources.user, self.exact
+        tables, arithmetic = query.tables, query.arithmetic
+        entries = None if memory is None else memory // arithmetic.dtype.itemsize
+        if relaxation.method == "exact":
+            if memory is not None:
+                check_memory(plan, arithmetic, memory, what, REMEDY)
+            if not relaxation.allows(plan):
+                raise ResourceError(f"{what}: exact tables have {plan.width} variables, and may have {relaxation.most}")
+        fits = (entries is None or plan.entries <= entries) and relaxation.allows(plan)
+        if relaxation.method != "mini-bucket" and fits:
+            return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
+        z, relaxed = self._relaxed(relaxation, entries, fits)
+        if relaxed is plan:
+            return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
+        half = None if entries is None else entries // 2
         if memory is not None:
-            check_memory(plan, arithmetic, memory, what, REMEDY)
-        if not relaxation.allows(plan):
-            raise ResourceError(
-                f"{what} would have tables of {plan.width} variables; at most {relaxation.most} are wanted"
-            )
-    if relaxation.method != "mini-bucket" and (entries is None or plan.entries <= entries) and relaxation.allows(plan):
-        return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
-    z, relaxed = _plan(query, relaxation, plan, entries, what)
-    if relaxed is plan:
-        return Relaxed(backend.eliminate(tables, plan, arithmetic), None, 0.0)
-    half = None if entries is None else entries // 2
-    room = resources.room() if callable(resources.room) else resources.room
-    if memory is not None:
-        check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
-    if relaxation.partition == "content":
-        matching = relaxation.moment_matching
-        found = eliminate_by_content(query, z, matching, backend.threads, half, room, backend.stop)
-        if half is None or found.elimination.plan.entries <= half:
+            check_memory(relaxed, arithmetic, memory, f"{what}, with mini-buckets of z = {z},", REMEDY)
+        room = self.resources.room() if callable(self.resources.room) else self.resources.room
+        if relaxation.partition == "content":
+            matching = relaxation.moment_matching
+            found = eliminate_by_content(query, z, matching, backend.threads, half, room, backend.stop)
+            if half is None or found.elimination.plan.entries <= half:
+                return Relaxed(found.elimination, z, found.margin)
+            del found  # what was not merged took more than the scopes let expect
+        if relaxation.moment_matching:
+            found = backend.eliminate_matched(tables, relaxed, arithmetic, room)
             return Relaxed(found.elimination, z, found.margin)
-        del found  # what was not merged took more than the scopes let expect
-    if relaxation.moment_matching:
-        found = backend.eliminate_matched(tables, relaxed, arithmetic, room)
-        return Relaxed(found.elimination, z, found.margin)
-    return Relaxed(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
+        return Relaxed(backend.eliminate(tables, relaxed, arithmetic), z, 0.0)
 
+    def _relaxed(self, relaxation: Relaxation, entries: int | None, fits: bool) -> tuple[int, Plan]:
+        """Return z and the scope-based plan for it; the exact plan itself where nothing is split."""
+        if relaxation.z is not None:
+            check_z(relaxation.z, self.query.scopes, self.query.order, self.resources.user)
+        if fits:
+            enough = max(self.least, self.exact.width)
+            if relaxation.z is None or relaxation.z >= enough:
+                return enough, self.exact
+        if relaxation.z is not None:
+            return relaxation.z, self._split(relaxation.z, relaxation.moment_matching)
+        # content-based elimination ends with two copies of its tables
+        room = HUGE if entries is None else entries // (1 + (relaxation.partition == "content"))
+        most = most_z(self.query.domains, [*self.query.order, *self.query.keep], room, relaxation.most)
+        return largest_fitting(most, self.least, room, lambda z: self._split(z, relaxation.moment_matching))
 
-def _plan(query: Query, relaxation: Relaxation, exact: Plan, entries: int | None, what: str) -> tuple[int, Plan]:
-    """Return z and the scope-based plan for it; the exact plan itself where nothing is split."""
-    scopes, domains, order, keep = query.scopes, query.domains, query.order, query.keep
-    if relaxation.z is not None:
-        check_z(relaxation.z, scopes, order, what)
-    least = least_z(scopes, order)
-    if (entries is None or exact.entries <= entries) and relaxation.allows(exact):
-        enough = max(least, exact.width)
-        if relaxation.z is None or relaxation.z >= enough:
-            return enough, exact
-    shifts = relaxation.moment_matching
-    if relaxation.z is not None:
-        return relaxation.z, plan_mini_buckets(scopes, domains, order, keep, relaxation.z, shifts)
-    # content-based elimination ends with two copies of its tables
-    room = HUGE if entries is None else entries // (1 + (relaxation.partition == "content"))
-    return plan_within(scopes, domains, order, keep, room, shifts, relaxation.most)
+    def _split(self, z: int, shifts: bool) -> Plan:
+        """Return the scope-based plan for z."""
+        if (z, shifts) not in self._plans:
+            self.stop.check()
+            query = self.query
+            self._plans[z, shifts] = plan_mini_buckets(query.scopes, query.domains, query.order, query.keep, z, shifts)
+        return self._plans[z, shifts]

@@ -87,6 +87,7 @@ class _Work:
         self.entries = 0
         self.shift_count = self.skipped = 0
         for table in query.tables:
+            stop.check()
             axes = sorted(range(len(table.scope)), key=lambda axis: self.rank[table.scope[axis]])
             scope = tuple(table.scope[axis] for axis in axes)
             values = np.ascontiguousarray(table.values.transpose(axes)).reshape([int(domains[v]) for v in scope])
@@ -185,7 +186,12 @@ class _Work:
         extra = [self.shifts[g] for g in sorted(self.shifts)]
         messages = [t.values for t in self.tables[self.given :]]
         pieces = [*(t.values for t in self.tables[: self.given]), *extra, *messages]
-        arena = np.concatenate([p.reshape(-1) for p in pieces]) if pieces else np.zeros(1, dtype=self.arithmetic.dtype)
+        arena = np.empty(max(1, sum(p.size for p in pieces)), dtype=self.arithmetic.dtype)
+        at = 0
+        for piece in pieces:
+            self.stop.check()
+            arena[at : at + piece.size] = piece.reshape(-1)
+            at += piece.size
         done = Elimination(plan, arena, self.arithmetic)
         number = np.int64 if self.arithmetic.exact else np.float64
         bounds = np.array([*self.bounds[: self.given], *[0] * len(extra), *self.bounds[self.given :]], dtype=number)

@@ -24,9 +24,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from dmcmc.inference.elimination.arena_kernels import place_inputs
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
 from dmcmc.inference.elimination.join_kernels import MARGINAL, join, split_bucket
+from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.minibuckets import matching_kernels as max_marginals
@@ -39,7 +39,8 @@ from dmcmc.inference.runtime.types import Array
 
 HEADROOM = 8  # how much more than the problem's own entries the numbers should hold
 _LARGE = 1 << 19  # joined cells of a bucket that is worth several threads
-_LOOK = 1 << 26  # joined cells between two looks at the time
+_LOOK = 1 << 24  # joined cells between two looks at the time
+_MANY = 1 << 12  # cells that a mini-bucket counts for at least: some microseconds
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def eliminate_matched(
     flat = flat_tables(tables, arithmetic)
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic)
-    ledger = open_ledger(done, flat, room)
+    ledger = open_ledger(done, flat, room, stop)
     ready = 0
     for first, last in _looks(plan, _large_variables(plan)):
         stop.check()
@@ -152,13 +153,13 @@ class Ledger:
         return Matched(done, self.bounds, live, shifts, skipped, margin)
 
 
-def open_ledger(done: Elimination, flat: FlatTables, room: int | float | None) -> Ledger:
+def open_ledger(done: Elimination, flat: FlatTables, room: int | float | None, stop: Stop = NO_STOP) -> Ledger:
     """Put the given tables into the arena, zeros into those of shifts, and measure them."""
     arithmetic, plan, arena = done.arithmetic, done.plan, done.arena
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     number = np.int64 if arithmetic.exact else np.float64
     limit = number(min(room_of(arithmetic), np.inf if room is None else room))
-    place_inputs(plan.program, arena, *flat, lowest)
+    place_tables(plan, arena, flat, lowest, stop)
     given = plan.tables - plan.buckets
     if given > flat.tables:
         arena[plan.program.at[flat.tables] : plan.program.at[given - 1] + plan.sizes[given - 1]] = 0
@@ -186,7 +187,7 @@ def _large_variables(plan: Plan) -> list[tuple[int, int]]:
 def _looks(plan: Plan, ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return the ranges with empty ones in between, so that the time is looked at often enough."""
     variable = plan.program.variable
-    count = np.cumsum(np.minimum(plan.program.cells, _LARGE)) // _LOOK
+    count = np.cumsum(np.clip(plan.program.cells, _MANY, _LARGE)) // _LOOK
     outside = np.ones(plan.buckets + 1, dtype=np.bool_)
     for first, last in ranges:
         outside[first:last] = False
@@ -198,28 +199,35 @@ def _run_large(done: Elimination, ledger: Ledger, first: int, last: int, threads
     """Match and eliminate one variable, each mini-bucket on all threads."""
     program, lowest = done.plan.program, done.arithmetic.dtype.type(done.arithmetic.lowest)
     if last - first > 1:
-        marginals = np.stack([_marginal(done, b, threads) for b in range(first, last)])
+        marginals = np.stack([_marginal(done, b, threads, stop) for b in range(first, last)])
         max_marginals.set_shifts(program, done.arena, ledger.state, first, last, marginals, ledger.limit, lowest)
     run_on_cpu(done, first, last, MAX_PLUS, threads, stop)
     max_marginals.settle(program, done.arena, ledger.bounds, ledger.state, first, last, lowest)
 
 
-def _marginal(done: Elimination, b: int, threads: int) -> Array:
-    """Return a large mini-bucket's max-marginal."""
+def _marginal(done: Elimination, b: int, threads: int, stop: Stop) -> Array:
+    """Return a large mini-bucket's max-marginal: each thread goes through ranges of rows, and looks at the time."""
     plan = done.plan
     parts = split_bucket(plan.program, b)
     width, x_size = parts[1], parts[2]
     rows = int(plan.program.cells[b]) // (x_size * width)
-    pieces = min(rows, 4 * threads) if threads > 1 else 1
-    cuts = [rows * i // pieces for i in range(pieces + 1)]
+    shares = min(rows, 4 * threads) if threads > 1 else 1
+    cuts = [rows * i // shares for i in range(shares + 1)]
+    step = rows if stop is NO_STOP else max(1, _LOOK // (x_size * width))
     lowest = done.arithmetic.dtype.type(done.arithmetic.lowest)
-    blocks = np.full((pieces, x_size, width), lowest, dtype=done.arithmetic.dtype)
+    blocks = np.full((shares, x_size, width), lowest, dtype=done.arithmetic.dtype)
     kernel = cast(Callable[..., None], join)
-    tasks = [
-        partial(kernel, done.arena, block, *parts, lowest, MARGINAL, begin, end)
-        for block, (begin, end) in zip(blocks, pairwise(cuts), strict=True)
-    ]
-    run_parallel(tasks, threads)
+
+    def raise_to(block: Array, begin: int, end: int) -> None:
+        for first in range(begin, end, step):
+            if stop is not NO_STOP and stop.over:
+                return
+            kernel(done.arena, block, *parts, lowest, MARGINAL, first, min(first + step, end))
+
+    run_parallel(
+        [partial(raise_to, block, a, z) for block, (a, z) in zip(blocks, pairwise(cuts), strict=True)], threads
+    )
+    stop.check()
     best: Array = blocks.max(axis=(0, 2))
     return best
 

@@ -5,14 +5,16 @@ import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
+_LOOK = 1 << 10  # entries between two looks at the flag
+
 
 @njit(nogil=True, error_model="numpy")
-def count_buckets(program, arena, modulus):
+def count_buckets(program, arena, modulus, halt):
     """Carry out a plan on counts.
 
     ``arena`` (entries,) uint64 has the input tables, entries below ``modulus``; every message entry becomes the sum
     over the eliminated variable of the product of the bucket's tables, modulo ``modulus`` (below 2^32, or 0 for 2^64,
-    where wrapping does it).
+    where wrapping does it). It ends early when ``halt`` (1,) uint8 becomes 1.
     """
     zero, one = np.uint64(0), np.uint64(1)
     buckets = program.variable.size
@@ -41,6 +43,8 @@ def count_buckets(program, arena, modulus):
             strides[i, k] = step
         digit = np.zeros(k, dtype=np.int64)
         for h in range(program.at[output], program.at[output] + program.cells[b] // x_size):
+            if h % _LOOK == 0 and halt[0] != 0:
+                return
             total = zero
             for x in range(x_size):
                 product = one

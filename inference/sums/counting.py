@@ -6,12 +6,14 @@ log-sum-exp elimination says, or the product of the domains where that is below 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
 
 import numpy as np
 
-from dmcmc.inference.elimination.arena_kernels import place_inputs
+from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP
 from dmcmc.inference.execution.backend import CPU, Backend
@@ -21,6 +23,8 @@ from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
+from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.sums.count_kernels import count_buckets
 
 _WORD = 64  # bits of the first modulus
@@ -53,7 +57,7 @@ def count_solutions(problem: Problem, memory: int, backend: Backend = CPU) -> Co
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory.
+        If the tables do not fit the memory; :class:`OutOfTime` as the backend says.
     """
     hard = tuple(f for f in problem.factors if f.forbidden_entries())
     if any(not f.scope for f in hard):
@@ -73,7 +77,7 @@ def count_solutions(problem: Problem, memory: int, backend: Backend = CPU) -> Co
     parts, modulus, passes = [0] * len(plan.remaining), 1, 0
     for m in _moduli(bits):
         inverse = pow(modulus, -1, m)
-        for i, residue in enumerate(_residues(plan, tables, m)):
+        for i, residue in enumerate(_residues(plan, tables, m, backend.stop)):
             parts[i] += modulus * ((residue - parts[i]) * inverse % m)
         modulus *= m
         passes += 1
@@ -105,9 +109,12 @@ def _moduli(bits: float) -> Iterator[int]:
             have += _PRIME_BITS
 
 
-def _residues(plan: Plan, tables: FlatTables, modulus: int) -> list[int]:
+def _residues(plan: Plan, tables: FlatTables, modulus: int, stop: Stop) -> list[int]:
     """Return the parts of the plan's result modulo a number; their product is the result."""
     arena = np.empty(max(1, plan.entries), dtype=np.uint64)
-    place_inputs(plan.program, arena, *tables, np.uint64(0))
-    count_buckets(plan.program, arena, np.uint64(modulus % 2**_WORD))
+    place_tables(plan, arena, tables, np.uint64(0), stop)
+    halt = np.zeros(1, dtype=np.uint8)
+    count = partial(cast(Callable[..., None], count_buckets), plan.program, arena, np.uint64(modulus % 2**_WORD), halt)
+    if not run_watched([count], 1, stop, halt):
+        stop.check()
     return [int(arena[plan.program.at[t]]) for t in plan.remaining]

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmcmc.inference.elimination.arena_kernels import place_inputs
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
+from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import CPU, Backend
@@ -59,7 +59,7 @@ def log_partition(
     Raises
     ------
     ResourceError
-        If the tables do not fit the memory.
+        If the tables do not fit the memory; :class:`OutOfTime` as the backend says.
     """
     dense = densify(problem, memory).problem
     numbers = Arithmetic(np.dtype(np.float64), -np.inf, float(choose_arithmetic(dense.factors).total))
@@ -78,13 +78,13 @@ def log_partition(
         split = plan_mini_buckets(scopes, dense.domains, order, (), z)
     check_memory(split, numbers, memory, f"mini-buckets of z = {z}", "use a smaller z, or raise budget.memory")
     done = Elimination(split, np.empty(max(1, split.entries)), numbers)
-    place_inputs(split.program, done.arena, *flat_tables(tables, numbers), -np.inf)
+    place_tables(split, done.arena, flat_tables(tables, numbers), np.float64(-np.inf), backend.stop)
     variable = split.program.variable
     again = np.zeros(variable.size, dtype=np.bool_)
     again[1:] = variable[1:] == variable[:-1]
     # Σ_x Π_k f_k ≤ (Σ_x f_1) Π_{k>1} max_x f_k: one mini-bucket of a variable sums, the others maximise.
     for b, maximised in enumerate(again.tolist()):
-        run_on_cpu(done, b, b + 1, MAX_PLUS if maximised else LOG_SUM_EXP, backend.threads)
+        run_on_cpu(done, b, b + 1, MAX_PLUS if maximised else LOG_SUM_EXP, backend.threads, backend.stop)
     exact = not again.any()
     ln = float(done.total())
     return LogPartition(ln if exact else ln + _rounding(split, numbers), None if exact else z, split.width, split.cells)

@@ -10,7 +10,7 @@ from support.encoded_problems import chosen, problems, same_tables
 
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
-from dmcmc.inference.elimination.cuda.stream import cut, eliminate_streamed
+from dmcmc.inference.elimination.cuda.stream import Streaming, cut, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
@@ -95,7 +95,7 @@ def test_chunks_give_the_same_tables(problem, limit, threads):
     except Exception as error:
         assert "device memory" in str(error)
         return
-    streamed = eliminate_streamed(flat, plan, arithmetic, threads, limit * 4, 20, device=device)
+    streamed = eliminate_streamed(flat, plan, arithmetic, threads, Streaming(limit * 4, 20), device=device)
     assert np.array_equal(streamed.arena[: plan.entries], alone.arena[: plan.entries])
 
 
@@ -146,7 +146,7 @@ def test_streamed_eliminations_do_not_share_their_tables():
     for _ in range(2):
         tables = [rng.integers(-99, 99, domains[list(s)], dtype=np.int32) for s in scopes]
         flat = flatten(scopes, tables, arithmetic.dtype)
-        done.append(eliminate_streamed(flat, plan, arithmetic, 1, 4000, 10, device=Device(4000)))
+        done.append(eliminate_streamed(flat, plan, arithmetic, 1, Streaming(4000, 10), device=Device(4000)))
         alone.append(eliminate(flat, plan, arithmetic))
     assert [chosen(d) for d in done] == [chosen(a) for a in alone]
     assert not np.shares_memory(done[0].arena, done[1].arena)
@@ -181,9 +181,9 @@ def test_a_stream_that_fails_leaves_nothing_at_work_behind_it(monkeypatch, momen
     with monkeypatch.context() as patch:
         patch.setattr(stream._Stream, "run", broken)
         with pytest.raises(RuntimeError, match="broken"):
-            eliminate_streamed(flat, plan, arithmetic, 2, 160, 10, device=device)
+            eliminate_streamed(flat, plan, arithmetic, 2, Streaming(160, 10), device=device)
     after = len(rows)
     time.sleep(0.2)
     assert len(rows) == after and len(chunks) == 1
-    done = eliminate_streamed(flat, plan, arithmetic, 2, 160, 10, device=device)
+    done = eliminate_streamed(flat, plan, arithmetic, 2, Streaming(160, 10), device=device)
     assert same_tables(eliminate(flat, plan, arithmetic), done)

@@ -22,11 +22,11 @@ PRUNE_EVERY = 4  # sweeps between removals of values
 
 
 @njit(nogil=True)
-def sweep(graph, shares, forward, scratch):
+def sweep(graph, shares, forward, scratch, halt):
     """Make all three passes; ``scratch`` is (3, W, W) int32. False if an entry left the limits."""
-    if not triangle_pass(graph, shares, scratch):
+    if not triangle_pass(graph, shares, scratch, halt):
         return False
-    if not star_pass(graph, shares, scratch[2, 0]):
+    if not star_pass(graph, shares, scratch[2, 0], halt):
         return False
     return variable_pass(graph, shares, forward, scratch[2, 0])
 
@@ -38,7 +38,7 @@ def ascend(graph, shares, first, last, scratch, halt):
     ``halt`` (1,) uint8 ends it when it becomes 1.
     """
     for step in range(first, last):
-        if halt[0] != 0 or not sweep(graph, shares, step % 2 == 0, scratch):
+        if halt[0] != 0 or not sweep(graph, shares, step % 2 == 0, scratch, halt):
             return step
         if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(graph, shares)

@@ -8,9 +8,14 @@ from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)
-def star_pass(graph, shares, message):
-    """Level every large factor with its variables; ``message`` is (W,) int32. False if an entry left the limits."""
+def star_pass(graph, shares, message, halt):
+    """Level every large factor with its variables; ``message`` is (W,) int32. False if an entry left the limits.
+
+    When ``halt`` (1,) uint8 becomes 1, the other factors stay as they are.
+    """
     for s in range(graph.star_at.size - 1):
+        if halt[0] != 0:
+            break
         entries = shares.star[graph.star_at[s] : graph.star_at[s + 1]]
         scope = graph.star_scope[graph.star_start[s] : graph.star_start[s + 1]]
         for axis in range(scope.size):

@@ -215,13 +215,22 @@ class DualState:
             start, many = time.perf_counter(), end - self.done
             if self.backend.stop is not NO_STOP:
                 many = min(many, max(1, int(_BATCH / self._pace))) if self._pace else 1
-            last = rows.ascend(
-                self.layout.whole, self.shares, self.done, self.done + many, self._scratch, np.zeros(1, dtype=np.uint8)
-            )
-            self.fits = last == self.done + many
-            self.done = last
+            last = self._ascend(many)
             if many < last:  # not in the first call, which may compile
                 self._pace = (time.perf_counter() - start) / many
+
+    def _ascend(self, sweeps: int) -> int:
+        """Make sweeps with the interface free; return how many were made in all, then."""
+        halt, made = np.zeros(1, dtype=np.uint8), list[int]()
+        whole, shares, first = self.layout.whole, self.shares, self.done
+
+        def ascend() -> None:
+            made.append(rows.ascend(whole, shares, first, first + sweeps, self._scratch, halt))
+
+        run_watched([ascend], 1, self.backend.stop, halt)
+        self.done = made[0]
+        self.fits = self.done == first + sweeps  # or it is time to end
+        return self.done
 
     def _none_live(self) -> _Live:
         return np.zeros(0, dtype=np.int64), np.zeros((0, self.layout.n_hidden, self.width), dtype=np.bool_)

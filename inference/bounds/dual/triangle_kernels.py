@@ -78,11 +78,16 @@ def hand_back(cluster, pair, rest, weight, rows, columns):
 
 
 @njit(nogil=True)
-def triangle_pass(graph, shares, scratch):
-    """Level every triangle with its pairs; ``scratch`` is (2, W, W) int32. False if an entry left the limits."""
+def triangle_pass(graph, shares, scratch, halt):
+    """Level every triangle with its pairs; ``scratch`` is (2, W, W) int32. False if an entry left the limits.
+
+    When ``halt`` (1,) uint8 becomes 1, the other triangles stay as they are.
+    """
     third, half, whole = np.float32(1 / 3), np.float32(1 / 2), np.float32(1)
     turned, rest = scratch[0], scratch[1]
     for t in range(graph.triangles.shape[0]):
+        if halt[0] != 0:
+            break
         a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
         wa, wb, wc = graph.widths[a], graph.widths[b], graph.widths[c]
         cluster = shares.cluster[t]

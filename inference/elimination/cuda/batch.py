@@ -17,6 +17,7 @@ from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 # All assignments of what is kept are looked up at once if that is so little: values of all variables, and look-ups on
 # the CPU for each plan, which take about as long as a launch.
@@ -126,6 +127,7 @@ def eliminate_batch(
     arithmetic: Arithmetic,
     threads: int = 1,
     semiring: Semiring = MAX_PLUS,
+    stop: Stop = NO_STOP,
 ) -> list[Elimination]:
     """Carry out several plans at once; the tables are those of :func:`eliminate_hybrid`, to the bit for integers.
 
@@ -135,8 +137,14 @@ def eliminate_batch(
         Encoded tables: those of the first plan, then those of the second, ...
     merged, hybrid
         The plans as one, and that divided between CPU and GPU.
+    stop
+        When to give up.
+
+    Raises
+    ------
+    OutOfTime
     """
-    whole = eliminate_hybrid(flat, hybrid, arithmetic, threads, semiring)
+    whole = eliminate_hybrid(flat, hybrid, arithmetic, threads, semiring, stop=stop)
     batch = Batch(plans, merged, whole)
     return [
         BatchedElimination(plan, whole.arena, arithmetic, semiring=semiring, batch=batch, index=i)

@@ -6,14 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.arena_kernels import choose_rows, place_inputs
+from dmcmc.inference.elimination.arena_kernels import choose_rows
 from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.join_kernels import choose_kernel
-from dmcmc.inference.elimination.cuda.waves import describe_waves, run_waves
+from dmcmc.inference.elimination.cuda.waves import Queue, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
+from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import Device, shared_device
 
 
@@ -90,6 +92,7 @@ def eliminate_hybrid(
     threads: int = 1,
     semiring: Semiring = MAX_PLUS,
     device: Device | None = None,
+    stop: Stop = NO_STOP,
 ) -> GpuElimination:
     """Carry out a divided plan.
 
@@ -99,6 +102,12 @@ def eliminate_hybrid(
         Encoded tables, one for each input of the plan.
     hybrid
         From :func:`dmcmc.inference.elimination.cuda.divide_work.divide_work`.
+    stop
+        When to give up.
+
+    Raises
+    ------
+    OutOfTime
     """
     device = device or shared_device()
     lowest = arithmetic.dtype.type(arithmetic.lowest)
@@ -108,16 +117,17 @@ def eliminate_hybrid(
     done = GpuElimination(hybrid.plan, arena, arithmetic, hybrid, device, semiring=semiring)
     on_device = device.lease(hybrid.device_entries, arithmetic.dtype, done)
     done.device_arena.append(on_device)
-    place_inputs(program, arena, *flat, lowest)
+    place_tables(hybrid.plan, arena, flat, lowest, stop)
     if hybrid.first:
-        run_on_cpu(done, 0, hybrid.first, semiring, threads)
+        run_on_cpu(done, 0, hybrid.first, semiring, threads, stop)
     if hybrid.last > hybrid.first:
         begin, up, down = hybrid.device_begin, hybrid.upload_end, hybrid.download_end
         on_device[: up - begin].copy_to_device(arena[begin:up])
         waves = describe_waves(program, hybrid.first, hybrid.last, begin, arithmetic.dtype, semiring.operation)
-        run_waves(device, on_device, waves, device.upload("meta", waves.meta), lowest, semiring.operation)
+        queue = Queue(device, stop=stop)
+        run_waves(queue, on_device, waves, device.upload("meta", waves.meta), lowest, semiring.operation)
         if down > up:
             on_device[up - begin : down - begin].copy_to_host(arena[up:down])
     if hybrid.last < hybrid.plan.buckets:
-        run_on_cpu(done, hybrid.last, hybrid.plan.buckets, semiring, threads)
+        run_on_cpu(done, hybrid.last, hybrid.plan.buckets, semiring, threads, stop)
     return done

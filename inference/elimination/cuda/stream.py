@@ -17,18 +17,36 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.arena_kernels import place_inputs
-from dmcmc.inference.elimination.cuda.waves import Waves, describe_waves, run_waves
+from dmcmc.inference.elimination.cuda.waves import Queue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu, run_rows
+from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import Device, shared_device
-from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 
 _SETS = 2  # of buffers
 _SMALL = 1 << 18  # entries of a chunk's part of a table that are not worth a copy of their own
+_CHUNK = 1 << 29  # entries of a chunk at most, and of a copy of what all chunks share: some hundredths of a second
+_PINNING = 4e-10  # seconds to make a byte of host memory page-locked: nothing can stop that
+
+
+class Streaming(NamedTuple):
+    """How a plan is streamed.
+
+    Attributes
+    ----------
+    limit : int
+        Bytes of device memory.
+    threshold : int
+        Joined cells of a bucket from which it is worth the way.
+    """
+
+    limit: int
+    threshold: int = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -77,7 +95,7 @@ def cut(plan: Plan, b: int, limit: int) -> Chunking:
         )
         size = (limit - resident) // (_SETS * one)
         if size >= 1:
-            size = min(size, -(-sizes[fixed] // _SETS))
+            size = max(1, min(size, -(-sizes[fixed] // _SETS), _CHUNK // one))
             heads = [tuple(int(i) for i in head) for head in np.ndindex(*sizes[:fixed])]
             ranges = [(a, min(a + size, sizes[fixed])) for a in range(0, sizes[fixed], size)]
             chunks = tuple((head, first, end) for head in heads for first, end in ranges)
@@ -99,11 +117,11 @@ class _Description(NamedTuple):
 class _Stream:
     """A bucket being worked off on the device: its chunk buffers and descriptions."""
 
-    def __init__(
-        self, plan: Plan, b: int, arena: NDArray[Any], chunking: Chunking, device: Device, lowest: Any
-    ) -> None:
+    def __init__(self, work: Elimination, b: int, chunking: Chunking, device: Device, lowest: Any, stop: Stop) -> None:
+        plan, arena = work.plan, work.arena
         self.plan, self.b, self.arena, self.device, self.lowest = plan, b, arena, device, lowest
         self.chunking = chunking
+        self.queues = [Queue(device, stream, str(slot), stop) for slot, stream in enumerate(device.streams)]
         program = plan.program
         self.separator = plan.scope(plan.output(b))
         self.sizes = [int(program.domains[v]) for v in self.separator]
@@ -117,7 +135,13 @@ class _Stream:
             if t not in self.moving:
                 size = int(plan.sizes[t])
                 first = int(program.at[t])
-                self.room[at : at + size].copy_to_device(arena[first : first + size], stream=device.streams[0])
+                for begin in range(0, size, _CHUNK):
+                    stop.check()
+                    end = min(begin + _CHUNK, size)
+                    part = arena[first + begin : first + end]
+                    self.room[at + begin : at + end].copy_to_device(part, stream=device.streams[0])
+                    if stop is not NO_STOP:
+                        device.streams[0].synchronize()
                 self.resident_at[t] = at
                 at += size
         device.streams[0].synchronize()
@@ -171,7 +195,7 @@ class _Stream:
             staged = self.device.pinned(f"staged{slot}", _SMALL * len(starts), self.arena.dtype)[:entries]
             np.concatenate(small, out=staged)
             self.room[begin : begin + entries].copy_to_device(staged, stream=stream)
-        run_waves(self.device, self.room, waves, meta, self.lowest, semiring.operation, stream, str(slot))
+        run_waves(self.queues[slot], self.room, waves, meta, self.lowest, semiring.operation)
         message, entries = self.message(chunk)
         self.room[out_at : out_at + entries].copy_to_host(self.arena[message : message + entries], stream=stream)
 
@@ -199,7 +223,14 @@ class _Stream:
 
 
 def stream_bucket(
-    work: Elimination, b: int, semiring: Semiring, threads: int, device: Device, limit: int, share: bool = True
+    work: Elimination,
+    b: int,
+    semiring: Semiring,
+    threads: int,
+    device: Device,
+    limit: int,
+    share: bool = True,
+    stop: Stop = NO_STOP,
 ) -> dict[str, int]:
     """Work off one bucket in chunks; returns how many the GPU and the CPU did.
 
@@ -211,13 +242,19 @@ def stream_bucket(
         Bytes of device memory.
     share
         Whether CPU cores take chunks too.
+    stop
+        When to give up.
+
+    Raises
+    ------
+    OutOfTime
     """
     plan, lowest = work.plan, work.arithmetic.dtype.type(work.arithmetic.lowest)
     chunking = cut(plan, b, limit // work.arithmetic.dtype.itemsize)
-    stream = _Stream(plan, b, work.arena, chunking, device, lowest)
+    stream = _Stream(work, b, chunking, device, lowest, stop)
     waiting = deque(chunking.chunks)
     done = {"gpu": 0, "cpu": 0}
-    helper = _helper(waiting, stream, work, b, semiring, threads, done) if share and threads > 1 else None
+    helper = _helper(waiting, stream, work, b, semiring, threads, done, stop) if share and threads > 1 else None
     turn = 0
     try:
         while True:
@@ -226,6 +263,7 @@ def stream_bucket(
             except IndexError:
                 break
             slot = turn % _SETS
+            stop.check()
             device.streams[slot].synchronize()  # its buffers are free again
             stream.run(chunk, slot, semiring)
             done["gpu"] += 1
@@ -254,6 +292,7 @@ def _helper(
     semiring: Semiring,
     threads: int,
     done: dict[str, int],
+    stop: Stop,
 ) -> Future[None]:
     """Start taking chunks from the end of the list on the CPU."""
 
@@ -265,7 +304,7 @@ def _helper(
             except IndexError:
                 return
             first, entries = stream.message(chunk)
-            run_rows(work, b, semiring, threads, first - start, first - start + entries)
+            run_rows(work, b, semiring, threads, (first - start, first - start + entries), stop)
             done["cpu"] += 1
 
     return _AT_ONCE.submit(take)
@@ -276,27 +315,29 @@ def eliminate_streamed(
     plan: Plan,
     arithmetic: Arithmetic,
     threads: int,
-    limit: int,
-    threshold: int,
+    streaming: Streaming,
     semiring: Semiring = MAX_PLUS,
     device: Device | None = None,
+    stop: Stop = NO_STOP,
 ) -> Elimination:
-    """Carry out a plan whose tables lie on the host; buckets of at least ``threshold`` cells are streamed to the GPU.
+    """Carry out a plan whose tables lie on the host; large buckets are streamed to the GPU.
 
-    Parameters
-    ----------
-    limit
-        Bytes of device memory.
+    Raises
+    ------
+    OutOfTime
+        Also where there is no time to make the memory ready.
     """
     device = device or shared_device()
+    if stop.left < _PINNING * plan.entries * arithmetic.dtype.itemsize:
+        raise OutOfTime("out of time")
     arena = device.page_locked(plan.entries, arithmetic.dtype)
     flat = flat_tables(flat, arithmetic, semiring)
     done = Elimination(plan, arena, arithmetic, semiring=semiring)
-    place_inputs(plan.program, arena, *flat, arithmetic.dtype.type(arithmetic.lowest))
+    place_tables(plan, arena, flat, arithmetic.dtype.type(arithmetic.lowest), stop)
     ready = 0
-    for b in (*np.flatnonzero(plan.program.cells >= threshold).tolist(), plan.buckets):
-        run_on_cpu(done, ready, b, semiring, threads)
+    for b in (*np.flatnonzero(plan.program.cells >= streaming.threshold).tolist(), plan.buckets):
+        run_on_cpu(done, ready, b, semiring, threads, stop)
         if b < plan.buckets:
-            stream_bucket(done, b, semiring, threads, device, limit)
+            stream_bucket(done, b, semiring, threads, device, streaming.limit, stop=stop)
         ready = b + 1
     return done

@@ -21,7 +21,7 @@ from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
 from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, prepare
-from dmcmc.inference.elimination.cuda.waves import Waves, describe_waves, run_waves
+from dmcmc.inference.elimination.cuda.waves import Queue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
 from dmcmc.inference.elimination.eliminate import flat_tables
 from dmcmc.inference.elimination.plan import Plan
@@ -31,6 +31,7 @@ from dmcmc.inference.minibuckets.cuda.matching_kernels import add_marginals, bou
 from dmcmc.inference.minibuckets.matching import Ledger, Matched, open_ledger
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import Device, shared_device
 
 
@@ -41,6 +42,7 @@ def eliminate_matched_hybrid(
     arithmetic: Arithmetic,
     room: int | float | None = None,
     device: Device | None = None,
+    stop: Stop = NO_STOP,
 ) -> Matched:
     """Carry out a divided mini-bucket plan with moment matching.
 
@@ -55,15 +57,22 @@ def eliminate_matched_hybrid(
         result's tables.
     room
         As in :func:`dmcmc.inference.minibuckets.matching.eliminate_matched`.
+    stop
+        When to give up.
+
+    Raises
+    ------
+    OutOfTime
     """
     device = device or shared_device()
     program, lowest = hybrid.plan.program, arithmetic.dtype.type(arithmetic.lowest)
     arena = np.empty(max(1, hybrid.host_entries), dtype=arithmetic.dtype)
     done = GpuElimination(hybrid.plan, arena, arithmetic, hybrid, device)
     done.device_arena.append(device.lease(hybrid.device_entries, arithmetic.dtype, done))
-    ledger = open_ledger(done, flat_tables(flat, arithmetic), room)
-    there = DeviceSide(done, ledger)
+    ledger = open_ledger(done, flat_tables(flat, arithmetic), room, stop)
+    there = DeviceSide(done, ledger, stop)
     for first, last in variables_in_order(plan, hybrid):
+        stop.check()
         if hybrid.first <= first < hybrid.last:
             there.run(first, last)
         else:
@@ -99,7 +108,7 @@ class _Turn(NamedTuple):
     ----------
     waves : Waves
         Joins of its mini-buckets.
-    marginals : list of (number, table, blocks, groups)
+    marginals : list of (number, table, blocks, groups, cells)
         Launches that find its max-marginals, see
         :func:`dmcmc.inference.minibuckets.cuda.matching_kernels.add_marginals`.
     found : int
@@ -107,7 +116,7 @@ class _Turn(NamedTuple):
     """
 
     waves: Waves
-    marginals: list[tuple[int, int, int, int]]
+    marginals: list[tuple[int, int, int, int, float]]
     found: int
 
 
@@ -118,7 +127,8 @@ class DeviceSide:
     ``fetched`` and ``made_there`` for the way down.
     """
 
-    def __init__(self, done: GpuElimination, ledger: Ledger) -> None:
+    def __init__(self, done: GpuElimination, ledger: Ledger, stop: Stop = NO_STOP) -> None:
+        self.queue = Queue(done.device, stop=stop)
         self.done, self.ledger, self.device = done, ledger, done.device
         self.hybrid, self.program, self.arena = done.hybrid, done.plan.program, done.device_arena[0]
         self.lowest = done.arithmetic.dtype.type(done.arithmetic.lowest)
@@ -182,7 +192,7 @@ class DeviceSide:
             max_marginals.set_shifts(program, self.done.arena, state, first, last, marginals, limit, self.lowest)
             shift = int(program.at[program.inputs[program.input_start[first + 1] - 1]])  # they lie next to each other
             self._up(shift, shift + marginals.size)
-        run_waves(self.device, self.arena, turn.waves, self.meta[first], self.lowest, MAX_PLUS.operation)
+        run_waves(self.queue, self.arena, turn.waves, self.meta[first], self.lowest, MAX_PLUS.operation)
         for b in range(first, last):
             output = self.done.plan.output(b)
             if h.upload_end <= program.at[output] < h.download_end:
@@ -249,7 +259,8 @@ class DeviceSide:
         dtype = self.done.arithmetic.dtype
         sums = self.device.buffer("sums", turn.waves.sums, dtype)
         start = self.device.buffer("start", turn.waves.start, np.dtype(np.int64))
-        for number, table, blocks, groups in turn.marginals:
+        for number, table, blocks, groups, cells in turn.marginals:
+            self.queue.add(cells)
             if number < 0:
                 prepare[blocks, 256](self.arena, meta, table, sums, start, self.lowest)
             else:

@@ -21,6 +21,7 @@ are in ``found``.
 
 from collections.abc import Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from numba import cuda
 
 from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, GROUPS, LANES, find_bucket
-from dmcmc.inference.elimination.cuda.waves import Waves
+from dmcmc.inference.elimination.cuda.waves import Waves, parts_of
 from dmcmc.inference.runtime.compile import cuda_jit
 
 COLUMNS = 4  # of a thread
@@ -49,7 +50,7 @@ def cut(lines: int, blocks: int, groups: int) -> int:
     return max(1, min(lines // (groups * _STEPS), _BLOCKS // blocks))
 
 
-def add_marginals(waves: Waves, slots: Sequence[int]) -> tuple[Waves, list[tuple[int, int, int, int]]]:
+def add_marginals(waves: Waves, slots: Sequence[int]) -> tuple[Waves, list[tuple[int, int, int, int, float]]]:
     """Describe the max-marginals of a variable's mini-buckets.
 
     Parameters
@@ -63,17 +64,18 @@ def add_marginals(waves: Waves, slots: Sequence[int]) -> tuple[Waves, list[tuple
     -------
     waves
         The same; their words have tables of the new launches behind them.
-    launches : list of (number, table, blocks, groups)
-        Number −1 prepares a wave, others are those of :func:`marginal_kernel`, groups are those of a block.
+    launches : list of (number, table, blocks, groups, cells)
+        Number −1 prepares a wave, others are those of :func:`marginal_kernel`, groups are those of a block. Large ones
+        are divided, as those of the joins.
     """
     meta, at = waves.meta, waves.meta.size
-    launches: list[tuple[int, int, int, int]] = []
+    launches: list[tuple[int, int, int, int, float]] = []
     tables: list[int] = []
     rest = list(slots)
     for number, table, blocks in waves.launches.tolist():
         if number >= 0:
             continue
-        launches.append((number, table, blocks, 0))
+        launches.append((number, table, blocks, 0, 0.0))
         n = int(meta[table + w.BUCKETS])
         members = meta[table + w.AFTER + n : table + w.AFTER + 2 * n].tolist()
         mine, rest = rest[:n], rest[n:]
@@ -86,8 +88,12 @@ def add_marginals(waves: Waves, slots: Sequence[int]) -> tuple[Waves, list[tuple
             groups = min(GROUPS, max(lines for lines, _ in work))
             counts = [least * cut(lines, least, groups) for lines, least in work]
             begin = np.cumsum([0, *counts]).tolist()
-            launches.append((both, at + len(tables), begin[-1], groups))
-            tables += [len(chosen), *begin, *(members[i] for i in chosen), *(mine[i] for i in chosen)]
+            inner = (w.DOMAIN, w.ROWS, w.WIDTH)
+            cells = sum(prod(float(meta[members[i] + word]) for word in inner) for i in chosen) if both else 0.0
+            for first, count in parts_of(begin[-1], cells):
+                launches.append((both, at + len(tables), count, groups, cells * count / begin[-1]))
+                tables += [len(chosen), *(b - first for b in begin)]
+                tables += [*(members[i] for i in chosen), *(mine[i] for i in chosen)]
     return waves._replace(meta=np.concatenate([meta, np.array(tables, dtype=np.int64)])), launches
 
 

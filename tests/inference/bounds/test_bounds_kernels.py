@@ -13,6 +13,8 @@ from dmcmc.inference.bounds.dual.graph import lay_out
 from dmcmc.inference.bounds.dual.scale import DEAD, LIMIT, NEVER, THRESHOLD, quantise
 from dmcmc.inference.dpop.division import LocalProblem
 
+RUNNING = np.zeros(1, dtype=np.uint8)
+
 
 def plain(table):
     """Entries as Python numbers."""
@@ -67,7 +69,7 @@ def test_a_triangle_hands_back_a_third_half_and_all_of_its_max_marginals(seed):
     graph, shares = layout.whole, layout.shares
     pairs = [plain(t) for t in shares.pair]
     clusters = [[plain(t) for t in three] for three in shares.cluster]
-    assert triangle_kernels.triangle_pass(graph, shares, scratch_of(layout))
+    assert triangle_kernels.triangle_pass(graph, shares, scratch_of(layout), RUNNING)
     for t, three in enumerate(graph.triangles):
         for k in range(3):
             clusters[t][k] = clusters[t][k] + pairs[three[k]]
@@ -96,9 +98,9 @@ def test_no_pass_changes_the_sum_of_an_assignment_that_is_alive(seed):
     scratch, message = scratch_of(layout), np.zeros(layout.shares.unary.shape[1], dtype=np.int32)
     bound = kernels.bound(layout.whole, layout.shares)
     for step in range(6):
-        assert rows.sweep(layout.whole, layout.shares, step % 2 == 0, scratch)
+        assert rows.sweep(layout.whole, layout.shares, step % 2 == 0, scratch, RUNNING)
         triangle_kernels.recentre(layout.whole, layout.shares)
-        assert star_kernels.star_pass(layout.whole, layout.shares, message)
+        assert star_kernels.star_pass(layout.whole, layout.shares, message, RUNNING)
         assert [total(layout, values) for values in picks] == before
         after = kernels.bound(layout.whole, layout.shares)
         assert max(before) <= after
@@ -111,7 +113,7 @@ def test_a_dead_entry_never_comes_back():
     scratch = scratch_of(layout)
     dead = layout.shares.pair < THRESHOLD
     for step in range(20):
-        rows.sweep(layout.whole, layout.shares, step % 2 == 0, scratch)
+        rows.sweep(layout.whole, layout.shares, step % 2 == 0, scratch, RUNNING)
         now = layout.shares.pair < THRESHOLD
         assert (now | ~dead).all()
         dead = now
@@ -123,14 +125,14 @@ def test_a_pass_that_leaves_the_limits_ends_and_changes_no_sum():
     layout.shares.cluster[0, 0, :2, :2] = LIMIT - 1  # what a long drift might have made of it
     layout.shares.cluster[0, 1, :2, :2] = LIMIT - 1
     before = [total(layout, values) for values in picks]
-    assert not rows.sweep(layout.whole, layout.shares, True, scratch_of(layout))
+    assert not rows.sweep(layout.whole, layout.shares, True, scratch_of(layout), RUNNING)
     assert [total(layout, values) for values in picks] == before
 
 
 def test_fixing_the_interface_leaves_what_belongs_to_it():
     layout = instance(2)
     hidden, shares = layout.hidden, layout.shares
-    rows.ascend(layout.whole, shares, 0, 3, scratch_of(layout), np.zeros(1, dtype=np.uint8))
+    rows.ascend(layout.whole, shares, 0, 3, scratch_of(layout), RUNNING)
     part = type(shares)(
         np.empty_like(shares.unary[:4]),
         np.empty_like(shares.pair[: hidden.pairs.shape[0]]),

@@ -97,7 +97,7 @@ def swept(problem, relaxation, memory=None):
         children = [steps[c].message for c in tree.children[a]]
         interface, separator = division.locals[a].interface, tree.separators[a]
         nodes[a] = Node(own[a], crossing[a], children, interface, separator, problem.domains, arithmetic)
-        steps[a] = util_step(nodes[a], relaxation, Resources(memory))
+        steps[a] = util_step(nodes[a], [(relaxation, memory)])
     for a in reversed(tree.bottom_up):
         separators = [tree.separators[c] for c in tree.children[a]]
         rests[a], downs = outside_steps(nodes[a], outside.get(a, ()), separators, relaxation, Resources(memory))

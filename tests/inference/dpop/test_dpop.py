@@ -10,7 +10,7 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.util_and_value import Node, util_step, value_step
-from dmcmc.inference.execution.relaxation import Resources
+from dmcmc.inference.execution.relaxation import EXACT, Resources
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers import registry
@@ -127,5 +127,6 @@ def test_a_util_step_that_does_not_fit_names_the_agent():
     with pytest.raises(ResourceError, match=r"agent me: .*2,500"):
         util_step(
             Node([arithmetic.encode(table)], [], [], [0], [1], np.array([50, 50]), arithmetic),
-            resources=Resources(9999, user="me"),
+            [(EXACT, 9999)],
+            Resources(user="me"),
         )

@@ -1,5 +1,6 @@
 """Dual ascent of several agents on a GPU: their tables stay there, all graphs and all rows are worked on at once."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,6 +14,7 @@ from dmcmc.inference.bounds.dual.cuda.words import graph_words, largest_level
 from dmcmc.inference.bounds.dual.graph import Layout, Shares
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.runtime.deadline import NO_STOP, PIECE, Stop
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints
 
@@ -20,6 +22,7 @@ _THREADS = 512  # of a block, at most
 _SIMULATED = 3  # threads of a block under the simulator, which has a real one for each
 _BLOCK = 1 << 10  # bytes of shared memory that a block takes beside its tables
 _NONE = np.zeros(0, dtype=np.int64)
+_SHORT = 0.5 * PIECE  # seconds of a launch after which the next takes twice as many rows
 
 
 def takes(state: DualState) -> bool:
@@ -93,6 +96,11 @@ class DeviceDuals:
         place among them.
     sharers
         Processes that use the same GPU.
+
+    Attributes
+    ----------
+    blocks : int
+        That run at once.
     """
 
     def __init__(self, states: Sequence[DualState], sharers: int = 1) -> None:
@@ -118,7 +126,7 @@ class DeviceDuals:
         half = (shared // 2 - _BLOCK) // 4  # so that two blocks share a multiprocessor, where they fit
         self._room = max(least, min(most, half))
         fitting = shared // (4 * self._room + _BLOCK)
-        self._blocks = processors * max(1, min(threads // self._threads, fitting))
+        self.blocks = processors * max(1, min(threads // self._threads, fitting))
         self._live = max(layout.n_hidden * self._width for layout in self._layouts)
         self._arena = self.device.lease(base, np.dtype(np.int32), self)
         for k, state in enumerate(states):
@@ -159,7 +167,12 @@ class DeviceDuals:
         return Shares(*(piece.reshape(part.shape) for piece, part in zip(pieces, parts, strict=True)))
 
     def run(
-        self, places: Sequence[int], rows: Sequence[Ints], sweeps: int, limits: Sequence[Ints | None]
+        self,
+        places: Sequence[int],
+        rows: Sequence[Ints],
+        sweeps: int,
+        limits: Sequence[Ints | None],
+        stop: Stop = NO_STOP,
     ) -> list[tuple[Ints, NDArray[np.bool_]]]:
         """Bound some rows of some agents.
 
@@ -171,6 +184,8 @@ class DeviceDuals:
             Of every row.
         limits
             Thresholds of each agent's rows in its scale, or None.
+        stop
+            When to leave the other rows alone: nothing is known of them then.
 
         Returns
         -------
@@ -186,7 +201,7 @@ class DeviceDuals:
         for limit, (first, last) in zip(limits, pairwise(ends.tolist()), strict=True):
             if limit is not None:
                 jobs[first:last, rows_cuda.LIMIT_AT] = limit
-        found, live = self._run_jobs(jobs, sweeps, any(limit is not None for limit in limits))
+        found, live = self._run_jobs(jobs, sweeps, any(limit is not None for limit in limits), stop)
         out = []
         for place, limit, (first, last) in zip(places, limits, pairwise(ends.tolist()), strict=True):
             hidden = self._layouts[place].n_hidden
@@ -194,25 +209,33 @@ class DeviceDuals:
             out.append((found[first:last], kept[:, : hidden * self._width].reshape(-1, hidden, self._width)))
         return out
 
-    def _run_jobs(self, jobs: Ints, sweeps: int, pruned: bool) -> tuple[Ints, NDArray[np.bool_]]:
+    def _run_jobs(self, jobs: Ints, sweeps: int, pruned: bool, stop: Stop) -> tuple[Ints, NDArray[np.bool_]]:
+        """Bound rows, in launches of about a tenth of a second where the time matters."""
         device, number = self.device, len(jobs)
-        found = np.empty(number, dtype=np.int64)
+        found = np.full(number, rows_cuda.UNFIT, dtype=np.int64)
         live = np.zeros((number if pruned else 0, self._live), dtype=np.uint8)
         if not number:
             return found, live.astype(np.bool_)
         fitting = max(1, device.limit // (2 * self._sharers) // (4 * self._slot))
-        blocks = min(number, self._blocks, fitting)
+        blocks = min(number, self.blocks, fitting)
         work = device.buffer("dual work", blocks * self._slot, np.dtype(np.int32))
         bounds = device.buffer("dual bounds", number, np.dtype(np.int64))
         kept = device.buffer("dual live", max(1, live.size), np.dtype(np.uint8))
-        self._launch(
-            rows_cuda.run_rows, blocks, self._words, self._agents_there, self._arena,
-            device.upload("dual jobs", jobs.reshape(-1)), work, self._slot, sweeps, bounds[:number], kept,
-            self._live if pruned else 0,
-        )  # fmt: skip
-        bounds[:number].copy_to_host(found)
-        if live.size:
-            kept[: live.size].copy_to_host(live.reshape(-1))
+        first, many = 0, number if stop is NO_STOP else blocks
+        while first < number and not (first and stop.over):
+            last, start = min(number, first + many), time.perf_counter()
+            self._launch(
+                rows_cuda.run_rows, min(blocks, last - first), self._words, self._agents_there, self._arena,
+                device.upload("dual jobs", jobs[first:last].reshape(-1)), work, self._slot, sweeps,
+                bounds[: last - first], kept, self._live if pruned else 0,
+            )  # fmt: skip
+            bounds[: last - first].copy_to_host(found[first:last])
+            if live.size:
+                part = live[first:last].reshape(-1)
+                kept[: part.size].copy_to_host(part)
+            if time.perf_counter() - start < _SHORT:
+                many *= 2
+            first = last
         return np.where(found == rows_cuda.UNFIT, -NEVER, found), live.astype(np.bool_)
 
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:

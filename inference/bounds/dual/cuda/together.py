@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _PROBE = 2  # sweeps of a first look at how long rows take
 _BATCH = 16  # sweeps with the interface free between two looks at the clock
-_LONGEST = 1.0  # seconds that rows are worked on at once: nothing can stop a GPU in between
+_LONGEST = 0.25  # seconds of a launch: nothing can stop a GPU in between
 
 
 def improve_on_gpu(
@@ -86,21 +86,31 @@ class _Work:
         end, pace, batch = start + seconds, 0.0, 1
         while self._least_done() < FIRST_SHIFTS and time.perf_counter() < start + FIRST_SHARE * seconds:
             pace = self._timed_shift(batch)
-            batch = min(2 * batch, _BATCH)
+            batch = self._batch(2 * batch, pace)
         begin = time.perf_counter()
         left = self._run(_PROBE)
         row_pace = (time.perf_counter() - begin) / _PROBE
         pace = pace or self._timed_shift(1)
         # For each sweep of the rows SHIFTS of the free interface, as on the CPU; the rows' launch is the last.
-        most = int(_LONGEST / row_pace)
+        most = max(1, int(_LONGEST / (row_pace * self._wave())))
         count = min(int((end - time.perf_counter()) / (SHIFTS * pace + row_pace)), most)
         if count <= _PROBE:
             return left
         until = end - count * row_pace
-        while time.perf_counter() + _BATCH * pace < until and self._least_done() < inf:
-            pace = self._timed_shift(_BATCH)
+        batch = self._batch(_BATCH, pace)
+        while time.perf_counter() + batch * pace < until and self._least_done() < inf:
+            pace = self._timed_shift(batch)
         count = min(int((end - time.perf_counter()) / row_pace), most)
         return self._run(count) if count > _PROBE and not self.stop.over else left
+
+    def _batch(self, sweeps: int, pace: float) -> int:
+        """Return so many sweeps or fewer, at most :data:`_BATCH`, that a launch is not too long."""
+        return max(1, min(sweeps, _BATCH, int(_LONGEST / max(pace, 1e-9))))
+
+    def _wave(self) -> float:
+        """Return which part of the rows a launch has at least: one for each block that runs at once."""
+        rows = sum(own.size for own in self.rows)
+        return min(1.0, max(self._device(group).blocks for group in self.groups.values()) / max(1, rows))
 
     def _least_done(self) -> float:
         """Return the fewest sweeps of a state that can take more; inf if none can, or it is time to stop."""
@@ -126,10 +136,10 @@ class _Work:
         left: list[Pruned | None] = [None] * len(self.requests)
         for group in self.groups.values():
             rows, limits = [self.rows[k] for k in group], [self.limits[k] for k in group]
-            found = self._device(group).run([self.places[k].number for k in group], rows, sweeps, limits)
+            found = self._device(group).run([self.places[k].number for k in group], rows, sweeps, limits, self.stop)
             for k, own, limit, (bounds, live) in zip(group, rows, limits, found, strict=True):
                 state, thresholds = self.states[k], self.requests[k].thresholds
                 state.bounds[own] = np.minimum(state.bounds[own], bounds)
-                if thresholds is not None and limit is not None:
+                if thresholds is not None and limit is not None and not self.stop.over:  # else not all were reached
                     left[k] = state.pruned(own, limit, thresholds, live)
         return left

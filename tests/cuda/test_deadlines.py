@@ -1,0 +1,131 @@
+"""Work on a GPU hears that it is time to end: launches are divided, and the time is looked at between them.
+
+Runs under Numba's simulator.
+"""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import dmcmc.inference.elimination.cuda.stream as streaming
+import dmcmc.inference.elimination.cuda.waves as gpu_waves
+from dmcmc import Factor
+from dmcmc.inference.bounds.contract.protocol import BoundRequest
+from dmcmc.inference.bounds.dual import provider as dual
+from dmcmc.inference.bounds.dual.cuda.device import places
+from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+from dmcmc.inference.elimination.cuda.stream import Streaming, eliminate_streamed
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.minibuckets.cuda.matching import eliminate_matched_hybrid
+from dmcmc.inference.minibuckets.matching import eliminate_matched
+from dmcmc.inference.minibuckets.plan import plan_mini_buckets
+from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.device import Device, gpu_problem
+from dmcmc.inference.runtime.errors import OutOfTime
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+NUMBERS = Arithmetic(np.dtype(np.int32), -(2**29), 1000)
+FAR = 1e6
+
+
+@dataclass(frozen=True)
+class Looks(Stop):
+    """Over after so many looks at the time."""
+
+    looks: tuple = ()
+
+    @property
+    def left(self):
+        self.looks[0][0] -= 1
+        return 1.0 if self.looks[0][0] >= 0 else -1.0
+
+
+def after(looks):
+    return Looks(looks=([looks],))
+
+
+def wide(scopes=((0, 1), (0, 2), (0, 1, 2))):
+    """One variable of three values; a message of several tiles."""
+    domains, rng = np.array([3, 70, 6]), np.random.default_rng(1)
+    tables = [rng.integers(-9, 9, domains[list(s)], dtype=np.int32) for s in scopes]
+    return flatten(scopes, tables, NUMBERS.dtype), domains, list(scopes)
+
+
+def test_a_large_launch_is_divided_and_the_tables_are_the_same(monkeypatch):
+    flat, domains, scopes = wide()
+    plan = plan_elimination(scopes, domains, [0], [1, 2])
+    whole, looks = eliminate(flat, plan, NUMBERS), [FAR]
+    counts = []
+    for cells in (1 << 36, 500):
+        monkeypatch.setattr(gpu_waves, "_LAUNCH", cells)
+        hybrid = divide_work(plan, 1)
+        h = hybrid.plan.program
+        waves = gpu_waves.describe_waves(h, hybrid.first, hybrid.last, hybrid.device_begin, NUMBERS.dtype, 0)
+        joins = waves.launches[waves.launches[:, 0] >= 0]
+        counts.append((len(joins), int(joins[:, 2].sum())))
+        done = eliminate_hybrid(flat, hybrid, NUMBERS, stop=Looks(looks=(looks,)))
+        np.testing.assert_array_equal(done.table(hybrid.plan.output(0)).values, whole.table(plan.output(0)).values)
+    assert counts[0][0] == 1 < counts[1][0] and counts[0][1] == counts[1][1]
+    for few in (0, 2, 3):
+        with pytest.raises(OutOfTime):
+            eliminate_hybrid(flat, divide_work(plan, 1), NUMBERS, stop=after(few))
+
+
+def test_max_marginals_are_divided_too(monkeypatch):
+    flat, domains, scopes = wide([(0, 1), (0, 2), (0, 1, 2), (0,)])
+    plan = plan_mini_buckets(scopes, domains, [0], [1, 2], 2, True)
+    split = plan_mini_buckets([(0, 1), (0, 2)], domains, [0], [1, 2], 1, True)
+    pair = flat.part(0, 2)
+    for tables, program in ((flat, plan), (pair, split)):
+        here = eliminate_matched(tables, program, NUMBERS)
+        for cells in (1 << 36, 100):
+            monkeypatch.setattr(gpu_waves, "_LAUNCH", cells)
+            hybrid = divide_work(program, 1)
+            there = eliminate_matched_hybrid(tables, program, hybrid, NUMBERS, stop=after(FAR))
+            assert (here.live, here.shifts) == (there.live, there.shifts)
+            ours = sum(t.values.sum() for t in here.elimination.remaining())
+            assert ours == sum(t.values.sum() for t in there.elimination.remaining())
+        with pytest.raises(OutOfTime):
+            eliminate_matched_hybrid(tables, program, divide_work(program, 1), NUMBERS, stop=after(1))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_streams_look_at_the_time_between_chunks(threads, monkeypatch):
+    flat, domains, scopes = wide()
+    plan = plan_elimination(scopes, domains, [0], [1, 2])
+    monkeypatch.setattr(streaming, "_CHUNK", 200)
+    room, whole = Streaming(1 << 13, 10), eliminate(flat, plan, NUMBERS)
+    done = eliminate_streamed(flat, plan, NUMBERS, threads, room, device=Device(1 << 13), stop=after(FAR))
+    assert np.array_equal(done.arena[: plan.entries], whole.arena[: plan.entries])
+    for few in (1, 2, 4):
+        with pytest.raises(OutOfTime):
+            eliminate_streamed(flat, plan, NUMBERS, threads, room, device=Device(1 << 13), stop=after(few))
+    late = Stop(time.perf_counter() - 1)  # not even the memory is made ready
+    with pytest.raises(OutOfTime):
+        eliminate_streamed(flat, plan, NUMBERS, threads, room, device=Device(1 << 13), stop=late)
+
+
+def test_rows_that_a_bound_did_not_reach_stay_as_they_were():
+    rng = np.random.default_rng(2)
+    scopes = [(0, 1), (1, 2), (2, 0), (2, 3)]
+    factors = tuple(Factor.of(s, rng.integers(0, 99, (4, 4))) for s in scopes)
+    local = LocalProblem(0, (3,), (0, 1, 2), factors, np.full(4, 4))
+    limits = np.zeros(4)
+    for looks, reached in ((0, 1), (FAR, 4)):
+        state = dual.DUAL.start(local)
+        before = state.bounds.copy()
+        places([state])[0].group.blocks = 1  # a row a launch
+        backend = Backend(device="cuda", stop=after(looks))
+        (left,) = improve_on_gpu([BoundRequest(state, None, limits)], backend, None, 3)
+        assert (state.bounds <= before).all() and (state.bounds < before).sum() <= reached
+        assert (left is None) == (looks == 0)
