@@ -182,7 +182,8 @@ class Incumbent:
         prune = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
         prune = prune and self.feasible and self.settings.combine.method == "auto"
         prune = prune and not any(grant.kind == COMBINE for grant in grants)  # which begins from the same tables
-        if not grants and not prune:
+        if not grants and not prune:  # what is offered takes longer than there is time
+            self.timed_out = any(report.offers for report in reports)
             return Directive(True)
         roots = {agent: value for report in reports for agent, value in report.roots.items()}
         thresholds = self._thresholds(dict(sorted(roots.items())))

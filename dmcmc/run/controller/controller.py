@@ -62,9 +62,7 @@ class Controller:
 
     def enter(self, state: State, brought: Sequence[Brought]) -> None:
         """Take in where the run stands, and what was done since it was last asked."""
-        last, self._last = self._last, state
-        if last is None:
-            last = State(0.0, 0.0, state.utility, state.bound)
+        last, self._last = self._last or State(0.0, 0.0), state
         objective = 0.0 if state.utility is None or last.utility is None else max(0.0, state.utility - last.utility)
         bound = 0.0 if state.bound is None or last.bound is None else max(0.0, last.bound - state.bound)
         self.ledger.enter(brought, objective, bound, last.gap if math.isfinite(last.gap) else 0.0)
@@ -86,7 +84,9 @@ class Controller:
         for offer in offers:
             if offer.agent is not None:
                 of_agents[offer.agent] = max(offer.gain, of_agents.get(offer.agent, 0.0))
-        others = max(_OF_SPLITS * state.gap, state.gap - sum(of_agents.values()))
+        others = state.gap
+        if math.isfinite(state.gap):
+            others = max(_OF_SPLITS * state.gap, state.gap - sum(of_agents.values()))
         self.offered = tuple(self._corrected(offer, state, others) for offer in offers)
         return divide_slice(self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap))
 
@@ -98,6 +98,5 @@ class Controller:
         seconds = None if offer.seconds is None else self.ledger.price(offer.kind, offer.seconds)
         if offer.kind == COMBINE:
             return replace(offer, seconds=seconds, gain=others)
-        return replace(
-            offer, seconds=seconds, gain=offer.gain if math.isinf(offer.gain) else min(offer.gain, state.gap)
-        )
+        known = math.isfinite(offer.gain) or offer.agent is None
+        return replace(offer, seconds=seconds, gain=min(offer.gain, state.gap) if known else offer.gain)

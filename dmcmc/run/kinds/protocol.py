@@ -94,7 +94,7 @@ class Slice:
         return [(self.turns[g.agent], g.seconds) for g in grants if g.agent is not None and g.agent in self.turns]
 
     def enter(self, kind: str, turn: Turn, before: float | None, seconds: float, estimated: float = 0.0) -> None:
-        """Note what an agent's turn has taken, and what it has closed of a gap."""
+        """Note what an agent's turn has taken, and what its bound has closed of a gap; None where it is another's."""
         turn.took += seconds
         after = self.gap(turn.agent)
         closed = 0.0 if before is None or after is None else max(0.0, before - after)

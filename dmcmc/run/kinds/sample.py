@@ -26,6 +26,6 @@ class Sample:
         own = slice.own(grants)
         parts = Parts([seconds for _, seconds in own])
         for turn, _ in own:
-            before, start = slice.gap(turn.agent), time.perf_counter()
+            start = time.perf_counter()
             turn.agent.sample(turn.outside, parts.next())
-            slice.enter(self.name, turn, before, time.perf_counter() - start)
+            slice.enter(self.name, turn, None, time.perf_counter() - start)

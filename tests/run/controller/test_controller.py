@@ -84,6 +84,15 @@ def test_the_last_agents_are_eliminated_when_that_ends_the_run_a_few_times_deare
     assert [grant.kind for grant in controller.decide(offers[3:])] == [ELIMINATE] * 3
 
 
+def test_the_search_has_its_part_and_less_when_it_brings_nothing():
+    controller, shares = Controller([0]), []
+    for now in (1.0, 2.0, 4.0, 8.0):
+        controller.enter(State(now, 100.0 - now, 0.0, 10.0), [Brought(SEARCH, 1.0)])
+        grants = controller.decide([Offer(BOUND, 10.0, 0), Offer(SEARCH, math.inf)])
+        shares.append(sum(g.seconds for g in grants if g.kind == SEARCH) / sum(g.seconds for g in grants))
+    assert 0.2 < shares[0] < 0.4 and shares == sorted(shares, reverse=True) and 0.01 < shares[-1] < 0.1
+
+
 def test_without_an_answer_most_of_the_time_looks_for_one():
     controller = Controller([0])
     controller.enter(State(1.0, 9.0, None, 10.0), [])

@@ -1,0 +1,65 @@
+"""An agent that was left to sampling is eliminated later: nothing is decided once for good."""
+
+import pytest
+from support import soundness
+from support.runs import Slow, answer, begun, finished, hard_problem
+
+from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.run import rank
+from dmcmc.run.controller.directive import Directive
+from dmcmc.run.controller.offer import COMBINE, ELIMINATE, Grant
+from dmcmc.run.kinds.combine import LARGER
+from dmcmc.samplers.auto.choose import sampled_choice
+from dmcmc.samplers.auto.survey import SAMPLER
+
+PROBLEM = hard_problem(variables=8, domain=6)
+
+
+def sampled(setup):
+    """The same with all agents left to sampling."""
+    choices = [sampled_choice(work, SAMPLER, "made up", setup.limits, setup.rates) for work in setup.surveys]
+    return setup.changed(dict(enumerate(choices)))
+
+
+def test_agents_left_to_sampling_are_eliminated_when_there_is_time():
+    result = finished(begun(PROBLEM, change=sampled, budget={"time": 60.0}, device="cpu"))
+    assert result.status == "optimal" and result.objective == soundness.optimum(PROBLEM)
+    assert "exact" in {agent.method for agent in result.agents}
+    assert {"sample", "bound", ELIMINATE} <= {done.kind for done in result.work}
+
+
+def test_a_method_that_was_asked_for_is_not_given_up():
+    result = answer(PROBLEM, local={"method": SAMPLER, "bound": "dual"}, budget={"time": 0.5}, device="cpu")
+    assert [agent.method for agent in result.agents] == [SAMPLER] * 2
+    assert ELIMINATE not in {done.kind for done in result.work}
+
+
+def test_an_elimination_that_was_given_up_stays_on_the_list_with_its_price():
+    offered = []
+
+    def direct(directive):
+        offered.append([grant for grant in directive.grants if grant.kind == ELIMINATE])
+        return directive._replace(stop=True)
+
+    run = begun(PROBLEM, change=lambda setup: Slow.for_agents(setup, [0, 1]), budget={"time": 2.0}, device="cpu")
+    result = finished(run, direct)
+    assert all(agent.in_vain > 0 and agent.price is not None for agent in run.agents.values())
+    (work,) = [done for done in result.work if done.kind == ELIMINATE]
+    assert work.seconds == pytest.approx(sum(agent.in_vain for agent in run.agents.values()))
+    assert result.objective <= soundness.optimum(PROBLEM) <= result.bound
+
+
+def test_larger_combinations_that_take_too_long_leave_all_as_it_was(monkeypatch):
+    run = begun(PROBLEM, local={"method": "exact"}, budget={"time": 20.0}, device="cpu")
+    run.first_tables()
+    before = run.combine()
+    run.agree(before)
+
+    def late(*arguments):
+        assert arguments[-1] == LARGER
+        raise OutOfTime("late")
+
+    monkeypatch.setattr(rank, "run_cycle", late)
+    run.improve(Directive(False, grants=(Grant(COMBINE, None, 0.1),)))
+    assert run.combine() is before
+    assert not [offer for offer in run._offers(before) if offer.kind == COMBINE]
