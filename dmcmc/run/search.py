@@ -64,7 +64,8 @@ class Search:
     def delay(self, seconds: float) -> Stop:
         """Move the start of the run, and its end: something was compiled. Return when it ends now."""
         stop = self._search.stop
-        stop = replace(stop, until=stop.until + seconds)
+        if stop.until < float("inf"):
+            stop = replace(stop, until=stop.until + seconds)
         self.incumbent.delay(seconds)
         self._until(stop)
         return stop

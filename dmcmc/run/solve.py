@@ -6,6 +6,7 @@ has proven tells every agent which of its rows can still matter, and the agents 
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
@@ -83,18 +84,22 @@ def _solve(
     """Divide, start the clock, find a first incumbent, plan, and go through the cycles."""
     config = sharing_memory(config, world)
     seconds, stop = config.budget.time, NO_STOP if ending is None else Stop(wish=ending.wish)
-    if seconds is not None:
-        warm_up_search(problem, world, progress)
-        warm_up_planning(config, world, progress)
+    warm_up_planning(config, world, progress)
     start = time.perf_counter()
+    parts = divided(problem, config, world)
+    start += warm_up_search(parts, world, progress)
     if seconds is not None:
         stop = Stop(start + seconds, wish=stop.wish if ending is not None else Wish())
-    search = begin(divided(problem, config, world), world, stop, start, progress)
+    search = begin(parts, world, stop, start, progress)
     if ending is not None:
         ending.best = search.best_so_far
     setup = plan(search.parts, world)
+    stoppable = stop is not NO_STOP
+    tiny = partial(solve, ending=Ending()) if stoppable else solve
+    warming = warm_up_solving(setup, world, progress, tiny, stoppable)
     if seconds is not None:
-        stop = search.delay(warm_up_solving(setup, world, progress, solve) + warm_up_gpu(setup, world, progress))
+        warming += warm_up_gpu(setup, world, progress)
+    stop = search.delay(warming)
     explain(setup)
     with Interrupt(stop, armed=seconds is not None and ending is None):
         run = Run(setup.ending(stop), world, search, progress, explain)

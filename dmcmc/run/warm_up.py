@@ -1,13 +1,15 @@
-"""Compile what a run with a time budget will use before its clock starts: the first time only.
+"""Compile what a run will use before its clock starts: the first time only.
 
-Kernels are compiled by solving tiny problems, in two parts: what plans any run, and then, once it is known what the
-agents do, what they do it with. A marker beside the compiled kernels says that they are there. On several ranks one of
-each node compiles, and the others wait: all of them at once would do the same work, and race for the same files.
+Kernels are compiled by solving tiny problems, in three parts: what plans any run, what searches for its first
+incumbent, and then, once it is known what the agents do, what they do it with. A marker beside the compiled kernels
+says that they are there. On several ranks one of each node compiles, and the others wait: all of them at once would do
+the same work, and race for the same files.
 """
 
 import logging
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numba
@@ -17,31 +19,37 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
 from dmcmc.inference.minibuckets.matching import compile_matching
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.cache import warm_marker
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import splits
 from dmcmc.run.progress import Progress
-from dmcmc.run.setup import Setup, prepare
+from dmcmc.run.setup import Divided, Setup, prepare
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.model.chain_model import is_compact
 
-Solve = Callable[[Problem, Settings], object]
+Solve = Callable[[Problem, Settings], object]  # as the run itself: work that may be stopped has kernels of its own
 
 _LOG = logging.getLogger(__name__)
 _TITLE = "compiling kernels (the first time only)"
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
+_SWEEPS = 200  # of a tiny search
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
+
+_LOADED: set[str] = set()  # what this process has searched with
+_AT_WORK: list[str] = []  # what is being compiled
 
 
 def warm_up_planning(config: Settings, world: World, progress: Progress) -> None:
-    """Compile what prepares a run, and measure this machine where ``auto`` will ask for it."""
-    auto = config.local.method == "auto"
+    """Compile what prepares a run, and measure this machine where ``auto`` will ask for it: with a time budget."""
+    auto = config.local.method == "auto" and config.budget.time is not None
 
     def work() -> None:
         prepare(_tiny(np.dtype(np.int32)), _config({"method": config.local.method}), World())
@@ -51,22 +59,42 @@ def warm_up_planning(config: Settings, world: World, progress: Progress) -> None
     _once(f"planning {auto}", work, world, progress)
 
 
-def warm_up_search(problem: Problem, world: World, progress: Progress) -> None:
-    """Compile what finds the first incumbent and makes it better."""
-    dense = [factor.table.dtype for factor in problem.factors if type(factor) is Factor]
-    floats, chains = any(dtype.kind == "f" for dtype in dense), len(dense) < len(problem.factors)
-    kind = np.dtype(np.float64 if floats else np.int32)
+def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
+    """Compile what searches for the first incumbent, and load it: that takes longer than such a search.
+
+    Returns
+    -------
+    float
+        The seconds that this took.
+    """
+    start, flat = time.perf_counter(), parts.problem.flat
+    dense = all(type(factor) is Factor for factor in parts.original.factors)
+    compact = dense and is_compact(flat, parts.problem.n_variables)
+    what = f"search {flat.data.dtype} {dense} {compact}"
 
     def work() -> None:
-        for hard in (True, False):
-            search = LocalSearch(tiny := _tiny(kind, [kind], hard=hard), tiny, range(tiny.n_agents), 0, 1, Stop())
-            search.improve(search.first(), None, 200)
+        problem = _tiny(np.dtype(np.int32), [flat.data.dtype], hard=not compact)
+        search = LocalSearch(problem if dense else _with_a_list(problem), problem, range(4), 0, 1, NO_STOP)
+        search.improve(search.first(), None, _SWEEPS)
+        _LOADED.add(what)
 
-    _once(f"search {kind} {chains}", work, world, progress)
+    _once(what, work, world, progress)
+    if what not in _LOADED and not numba.config.DISABLE_JIT:
+        with suppress(Exception):  # the run itself will tell what is wrong with it
+            work()
+    return time.perf_counter() - start
 
 
-def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve) -> float:
-    """Compile what the agents of a setup use; return the seconds that this took."""
+def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve, stoppable: bool) -> float:
+    """Compile what the agents of a setup use; return the seconds that this took.
+
+    Parameters
+    ----------
+    solve
+        Solves a tiny problem, and looks at a :class:`.Stop` or does not, as the run will.
+    stoppable
+        Whether it does.
+    """
     start = time.perf_counter()
     methods = {*setup.methods}
     providers = {choice.bound for choice in setup.choices} - {"none"}
@@ -82,7 +110,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
     dtype = setup.arithmetic.dtype
     what = [
         *sorted(map(_kernel, methods)), *sorted(providers), split and [combine.partition, combine.moment_matching],
-        listed, wide, tables, dtype,
+        listed, wide, tables, dtype, stoppable,
     ]  # fmt: skip
 
     def work() -> None:
@@ -103,7 +131,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
 
 def _once(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:
     """Do something on one rank of each node, if it has not been done on this machine before; never fail."""
-    if numba.config.DISABLE_JIT:
+    if numba.config.DISABLE_JIT or _AT_WORK:  # what is being done may be a run
         return
     marker = warm_marker(what)
     # Without a marker there may be no place for kernels either: every rank compiles its own.
@@ -113,12 +141,15 @@ def _once(what: str, work: Callable[[], None], world: World, progress: Progress)
     progress.stage(_TITLE)
     if missing:
         try:
+            _AT_WORK.append(what)
             work()
             if marker is not None:
                 marker.touch()
         except Exception as error:  # the run itself will tell what is wrong with it
             why = f"{type(error).__name__}: {error}"
             _LOG.warning(f"dmcmc: not all kernels are compiled before the clock starts: {why}")
+        finally:
+            _AT_WORK.remove(what)
     world.wait()
 
 
@@ -130,6 +161,14 @@ def _kernel(method: str) -> str:
 
 def _config(local: dict[str, Any], combine: dict[str, Any] | None = None) -> Settings:
     return settings_of(Document("", {"local": local, "combine": combine or {}, "device": "cpu"}))
+
+
+def _with_a_list(problem: Problem) -> Problem:
+    """Return a problem with one table as a list of tuples and a default."""
+    *others, last = problem.factors
+    tuples = np.zeros((1, len(last.scope)), dtype=np.int32)
+    listed = SparseFactor(last.scope, last.shape, tuples, last.table.reshape(-1)[:2])
+    return Problem(problem.variables, problem.domains, problem.agents, problem.owner, (*others, listed))
 
 
 def _tiny(

@@ -118,8 +118,7 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
     width = -(-domains[:hidden] // LANES) * np.int32(LANES)
     survey = survey_tables(flat, hidden)
     scale, violation = _scale(survey, flat)
-    whole = flat.data.dtype.kind == "i" and scale == 1.0 and not violation
-    compact = whole and survey.variable_range.max(initial=0.0) <= _COMPACT
+    compact = _compact(flat, survey, scale, violation)
     links = link_columns(flat.scope_start, flat.scope, domains, width, hidden)
     data = np.zeros(max(1, links.entries), dtype=np.uint16 if compact else np.int32)
     base = survey.low if compact else survey.top
@@ -137,6 +136,17 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
         scale=scale,
         **{name: array for name, array in links._asdict().items() if name in ChainModel._fields},
     )
+
+
+def is_compact(flat: FlatTables, hidden: int) -> bool:
+    """Return whether the columns of a model of these tables are 16-bit numbers."""
+    survey = survey_tables(flat, hidden)
+    return _compact(flat, survey, *_scale(survey, flat))
+
+
+def _compact(flat: FlatTables, survey: Survey, scale: float, violation: int) -> bool:
+    whole = flat.data.dtype.kind == "i" and scale == 1.0 and not violation
+    return whole and bool(survey.variable_range.max(initial=0.0) <= _COMPACT)
 
 
 def _scale(survey: Survey, flat: FlatTables) -> tuple[float, int]:

@@ -41,7 +41,7 @@ def begun(problem, *, world=None, stop=None, change=lambda setup: setup, explain
     world, config = world or World(), settings_of(Document("", sections))
     setup = change(prepare(problem, config, world))
     if config.budget.time is not None:
-        warm_up_solving(setup, world, Silent(), solve)
+        warm_up_solving(setup, world, Silent(), solve, False)
     start = time.perf_counter()
     if stop is None:
         stop = NO_STOP if config.budget.time is None else Stop(start + config.budget.time)
