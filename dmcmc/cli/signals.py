@@ -160,8 +160,12 @@ class Signals:
         return not claimed and self._rank == 0
 
     def _once(self, result: Any) -> int:
+        import msgspec  # with the result it is there
+
         assert self._deliver is not None
         self.tidy()
+        if self.told and getattr(result, "status", "") == "timeout":
+            result = msgspec.structs.replace(result, note=_WORDS[signal.Signals(self.told)])
         self._code = self._deliver(result)
         self._delivered.set()
         return self._code

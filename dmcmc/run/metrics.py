@@ -170,7 +170,9 @@ def _guarantee(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[Guarante
     sampled = [agent for agent in agents if not agent.exact]
     others = sorted({agent.method for agent in sampled} - _CLAIMED)
     drawn = min((agent.samples for agent in sampled), default=0)
-    if others:
+    if len(agents) < parts.original.n_agents:
+        why = "the run ended before all agents had reported"
+    elif others:
         why = f"{others[0]} is none of {', '.join(sorted(_CLAIMED))}"
     elif sampled and (temperature.start is None or temperature.start != temperature.end):
         why = "the temperature is not constant"

@@ -84,6 +84,7 @@ def test_the_best_so_far_is_printed_and_written(config, number):
     assert (code, said) == (0, [])
     result = json.loads(out)
     assert result["status"] == "timeout" and result["assignment"] and result["objective"] <= result["bound"]
+    assert result["note"] == WORDS[number]
     assert json.loads(stuck.output.read_text()) == result
 
 
