@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
@@ -26,6 +27,10 @@ from dmcmc.samplers.model.chain_model import MOST_ENTRIES, column_entries
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 
 _LITTLE = 2  # samples: next to no work
+_TASTE = 16  # samples of a row in a first pass on a GPU whose time is limited
+_GROWTH = 16.0  # times as much work as the last pass had, at most
+_LONGEST = 1.5  # seconds of a pass on a GPU, which nothing can stop
+_USED, _LEAST = 0.7, 0.25  # of the time that is left; a pass of less than this part of the last is of no use
 
 
 @dataclass(frozen=True)
@@ -96,42 +101,41 @@ class ChainSolver:
 
 
 class DeviceChains:
-    """One agent's chains on the GPU, to go on with: later passes start anew, a row keeps the better of two states."""
+    """One agent's chains on the GPU, to go on with: later passes start anew, a row keeps the better of two states.
 
-    def __init__(self, chains: Chains, states: NDArray[Any]) -> None:
+    Parameters
+    ----------
+    share, seconds : float
+        Which part of the work that is asked for the last pass was, and what it took.
+    """
+
+    def __init__(self, chains: Chains, states: NDArray[Any], share: float = 1.0, seconds: float = 0.0) -> None:
         chains.after = chains.after[0], states
-        self._chains = chains
+        self.chains, self.share, self.seconds = chains, share, seconds
 
     @property
     def exhausted(self) -> bool:
         """Whether nothing more is to be gained."""
-        return self._chains.exhausted
+        return self.chains.exhausted
 
     @property
     def states(self) -> NDArray[Any]:
         """The best hidden values of each row, (rows, hidden)."""
-        return self._chains.states
+        return self.chains.states
 
     def table(self) -> SampledTable:
         """Return the table as it is."""
-        return self._chains.table()
+        return self.chains.table()
 
     def improve(self, rows: NDArray[np.int64], seconds: float, threads: int) -> None:
         """Sample all rows anew as long as there is time, and keep what is better; ``rows`` only say whether."""
-        chains, deadline = self._chains, time.perf_counter() + seconds
-        stop = chains.sampling.backend.stop
-        while rows.size and chains.model.hidden and time.perf_counter() < deadline and not stop.over:
-            start = time.perf_counter()
-            chains.plan(chains.sampling.samples, chains.sampling.runs, chains.local.rows)
-            found = _sample_on_gpu(chains.sampler, [chains])
-            if found is None or found[0] is None:
-                return
-            self.keep(found[0])
-            chains.count_pass(time.perf_counter() - start)
+        stop = self.chains.sampling.backend.stop.by(time.perf_counter() + seconds)
+        while rows.size and self.chains.model.hidden and _another_pass([self], stop):
+            pass
 
     def keep(self, states: NDArray[Any]) -> None:
         """Take other states of rows where they are worth more, or break less where neither of the two is feasible."""
-        chains, old = self._chains, self._chains.states
+        chains, old = self.chains, self.chains.states
         shape, arithmetic = chains.local.interface_shape, chains.sampling.arithmetic
         before, now = (
             evaluate_rows(chains.flat, chains.model.domains, s, shape, arithmetic).reshape(-1) for s in (old, states)
@@ -155,21 +159,54 @@ def _on_gpu(sampler: Sampler, planned: list[Chains], sampling: Sampling) -> list
     """Sample on the GPU where that is quicker; return chains as they were planned where they are left for the CPU."""
     if not sampling.backend.samples_on_gpu(sum(chains.planned for chains in planned)):
         return [*planned]
+    stop, share = sampling.backend.stop, 1.0
+    if stop is not NO_STOP:  # nothing can stop a pass: the first is a taste of what others will take
+        share = min(1.0, _TASTE / max(1, sampling.runs * sampling.samples))
+        for chains in planned:
+            chains.shorten(share)
     start = time.perf_counter()
     found = _sample_on_gpu(sampler, planned)
     if found is None:
         return [*planned]
-    each, started = (time.perf_counter() - start) / max(1, len(planned)), list[Chains | DeviceChains]()
+    seconds, started = time.perf_counter() - start, list[Chains | DeviceChains]()
     for chains, states in zip(planned, found, strict=True):
         if states is None:
             started.append(chains)
         else:
-            chains.count_pass(each)
-            on_device = DeviceChains(chains, states if sampling.incumbent is None else chains.states)
+            chains.count_pass(seconds / len(planned))
+            best = states if sampling.incumbent is None else chains.states
+            on_device = DeviceChains(chains, best, share, seconds)
             if sampling.incumbent is not None:
                 on_device.keep(states)
             started.append(on_device)
+    there = [chains for chains in started if isinstance(chains, DeviceChains)]
+    if sampling.seconds is not None:
+        stop = stop.by(start + sampling.seconds)
+    while there and there[0].share < 1 and _another_pass(there, stop):
+        pass
     return started
+
+
+def _another_pass(running: Sequence[DeviceChains], stop: Stop) -> bool:
+    """Sample agents on, as much as surely fits the time and a launch; return whether there was time for it.
+
+    A pass of twice the work takes at most twice the time of the last.
+    """
+    taken = max(1e-4, sum({chains.seconds for chains in running}))
+    more = min(_GROWTH, _USED * min(stop.left, _LONGEST) / taken)
+    if more < _LEAST:
+        return False
+    share, start = min(1.0, more * running[0].share), time.perf_counter()
+    for device in running:
+        device.chains.plan_share(share)
+    found = _sample_on_gpu(running[0].chains.sampler, [device.chains for device in running])
+    seconds = time.perf_counter() - start
+    for device, states in zip(running, found or [], strict=False):
+        if states is not None:
+            device.keep(states)
+            device.chains.count_pass(seconds / len(running))
+        device.share, device.seconds = share, seconds
+    return found is not None and all(states is not None for states in found)
 
 
 def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[Any] | None] | None:

@@ -158,9 +158,13 @@ class Chains:
 
     def shorten(self, share: float) -> None:
         """Plan the first pass anew with a share of its work: fewer runs, then fewer samples, cooled all the same."""
+        self.passes = 0
+        self.plan_share(share)
+
+    def plan_share(self, share: float) -> None:
+        """Begin a pass with a share of the work that is asked for."""
         wanted = share * self.sampling.runs * self.sampling.samples
         runs = int(min(self.sampling.runs, max(1.0, wanted / _SHORT)))
-        self.passes = 0
         self.plan(min(self.sampling.samples, max(_SHORTEST, int(wanted / runs))), runs, self.local.rows)
 
     def count_pass(self, seconds: float) -> None:
