@@ -80,9 +80,9 @@ class Search:
 
     def before_tables(self, setup: Setup) -> None:
         """Search as long as it pays before there are tables; not where they will soon prove what is best."""
-        proven = all(choice.method == "exact" for choice in setup.choices)
+        proven = all(choice.method == "exact" for choice in setup.choices) and not splits(setup)
         if not setup.timed:
-            if not proven or splits(setup):
+            if not proven:
                 self.improve(None, _SWEEPS)
             return
         stop, most, spent = self._search.stop, self._most(setup, proven), 0.0
