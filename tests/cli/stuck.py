@@ -11,8 +11,9 @@ from pathlib import Path
 
 PLACES = {
     "reading": ("dmcmc.cli.commands", "problem_of"),
-    "planning": ("dmcmc.run.solve", "prepare"),
-    "compiling": ("dmcmc.run.solve", "warm_up_solving"),
+    "compiling": ("dmcmc.run.solve", "warm_up_planning"),
+    "dividing": ("dmcmc.run.solve", "divided"),
+    "sampling": ("dmcmc.run.rank", "Run.first_tables"),
     "improving": ("dmcmc.run.rank", "Run.improve"),
 }
 
@@ -24,6 +25,8 @@ def stick(point):
     home = importlib.import_module(module)
     for part in outer:
         home = getattr(home, part)
+
+    getattr(home, name)  # it is there
 
     def stuck(*arguments, **options):
         Path(os.environ["STUCK"]).write_text(str(os.getpid()))
