@@ -28,6 +28,8 @@ from dmcmc.samplers.model.schedule import Temperature
 
 _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up to here, else so many
 
+_PLANNED, _WORDS = 0.1, 3e8  # of the time, at most, for one order; words of search in a second (counted: no clock)
+
 
 @dataclass(frozen=True)
 class Divided:
@@ -156,6 +158,8 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
         Returns this machine's rates, where a choice depends on them.
     """
     problem, config, division = parts.problem, parts.config, parts.division
+    if config.budget.time is not None:
+        division = division.searching(_PLANNED * config.budget.time * _WORDS)
 
     def tree_and_numbers() -> tuple[Arithmetic, PseudoTree]:
         return arithmetic_for(problem, config.combine), build_pseudotree(problem, division)

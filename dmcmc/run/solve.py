@@ -19,7 +19,7 @@ from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
 from dmcmc.run.search import begin
 from dmcmc.run.setup import Setup, divided, plan, sharing_memory
-from dmcmc.run.warm_up import warm_up_planning, warm_up_search, warm_up_solving
+from dmcmc.run.warm_up import warm_up_orders, warm_up_planning, warm_up_search, warm_up_solving
 from dmcmc.run.warm_up_gpu import warm_up_gpu
 
 
@@ -93,6 +93,8 @@ def _solve(
     search = begin(parts, world, stop, start, progress)
     if ending is not None:
         ending.best = search.best_so_far
+    if seconds is not None:
+        search.delay(warm_up_orders(search.parts, world, progress))
     setup = plan(search.parts, world)
     stoppable = stop is not NO_STOP
     tiny = partial(solve, ending=Ending()) if stoppable else solve

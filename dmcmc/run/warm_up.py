@@ -17,10 +17,13 @@ import numpy as np
 
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.minibuckets.matching import compile_matching
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.orders.best_order import STAKE, best_order
+from dmcmc.inference.orders.pieces import compile_pieces
 from dmcmc.inference.runtime.cache import warm_marker
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.mpi.world import World
@@ -39,6 +42,7 @@ Solve = Callable[[Problem, Settings], object]  # as the run itself: work that ma
 
 _LOG = logging.getLogger(__name__)
 _TITLE = "compiling kernels (the first time only)"
+_GLANCE = 100_000  # words of search that show whether a plan is large
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
 _SWEEPS = 200  # of a tiny search
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
@@ -82,6 +86,21 @@ def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
     if what not in _LOADED and not numba.config.DISABLE_JIT:
         with suppress(Exception):  # the run itself will tell what is wrong with it
             work()
+    return time.perf_counter() - start
+
+
+def warm_up_orders(parts: Divided, world: World, progress: Progress) -> float:
+    """Compile what orders of large plans are searched with, where there are any; return the seconds that this took."""
+
+    def large(local: LocalProblem) -> bool:
+        scopes = [f.scope for f in local.factors]
+        order = best_order(scopes, local.domains, local.hidden, local.interface, budget=_GLANCE, stake=0)
+        return order.cells >= STAKE
+
+    plans = parts.config.local.method in ("auto", "exact") and any(map(large, parts.division.locals))
+    start = time.perf_counter()
+    if plans:
+        _once("orders", compile_pieces, world, progress)
     return time.perf_counter() - start
 
 

@@ -1,7 +1,7 @@
 """Divide a problem among its agents: local problems and crossing factors (DMCMC paper, Definitions 1-2)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -29,6 +29,8 @@ class LocalProblem:
         F_i: the factors with non-empty scope inside L_i; scopes are variable indices of the problem.
     domains : ndarray of int64
         Domain sizes of all variables of the problem.
+    search : float
+        The most words of search for an order.
     """
 
     agent: int
@@ -36,6 +38,7 @@ class LocalProblem:
     hidden: tuple[int, ...]
     factors: tuple[Factor, ...]
     domains: NDArray[np.int64]
+    search: float = SEARCH_LONG
 
     @property
     def interface_shape(self) -> tuple[int, ...]:
@@ -51,7 +54,8 @@ class LocalProblem:
     def order(self) -> Order:
         """How the hidden variables are best eliminated with the interface kept."""
         scopes = [f.scope for f in self.factors]
-        budget = _SEARCH if self.interface else SEARCH_LONG  # an agent that shares nothing is mostly the whole problem
+        # An agent that shares nothing is mostly the whole problem.
+        budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG)
         return best_order(scopes, self.domains, self.hidden, self.interface, budget=budget)
 
     @cached_property
@@ -73,6 +77,10 @@ class Division:
         """Σ over each agent's factors of the largest finite |entry|, and that entry of each crossing factor."""
         own = [sum(magnitude(f.table) for f in local.factors) for local in self.locals]
         return own, [magnitude(f.table) for f in self.crossing]
+
+    def searching(self, words: float) -> "Division":
+        """Return the same with at most so many words of search for an order of each agent's."""
+        return replace(self, locals=tuple(replace(local, search=words) for local in self.locals))
 
 
 def divide(problem: Problem) -> Division:

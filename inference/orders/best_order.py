@@ -1,11 +1,10 @@
 """Elimination orders: greedy rules, depth-first pseudo-trees, and a portfolio scored by the cells that they make.
 
 The order matters more than any kernel. :func:`best_order` tries every rule, then randomised ones, and improves what
-it finds; domain sizes count in all of it. The kernels are in ``greedy_order``, ``dfs_order``, ``order_windows`` and
-``order_search``.
+it finds by windows (:mod:`.search_kernels`); where many cells are at stake it goes on with large pieces
+(:mod:`.pieces`). Domain sizes count in all of it.
 """
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -16,13 +15,20 @@ from numpy.typing import NDArray
 from dmcmc.inference.orders.bitset import pack
 from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
 from dmcmc.inference.orders.greedy_kernels import CAP, first_costs, greedy, seeded
+from dmcmc.inference.orders.pieces import improve_pieces
 from dmcmc.inference.orders.search_kernels import plain_order, search
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 RULES = ("min-fill", "min-weight", "weighted-min-fill", "min-degree")
 DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")  # the journal's heuristic, and the usual one
 _BUDGET = 10_000_000  # words of search: about 20 ms
-SEARCH_LONG = 1_000_000_000  # where one elimination is all there is to do: about 2 s, if that takes as long
+SEARCH_LONG = 1_000_000_000  # where one elimination is all there is to do: about 3 s, if that takes longer
+_SEARCHED = 100_000_000  # words for the search, at most; pieces are better beyond
+STAKE = 1e8  # cells from which on pieces are tried
+_RATE = 0.125  # words for pieces, for each cell
+_PIECES, _PIECES_MOST = 20.0, 2e8  # words for pieces, for each word of the budget, and where that is small
+_HOPELESS = 1e13  # cells beyond which a small budget is not exceeded
 _HARD_LIMIT = 100_000_000  # words after which a rule is given up on huge graphs: about 0.2 s
 _SCALE = 256  # weights are whole numbers of 1/256 bit, so that no choice hangs on a rounding error
 
@@ -119,11 +125,12 @@ def best_order(
     eliminate: Sequence[int],
     keep: Sequence[int] = (),
     budget: float = _BUDGET,
-    seconds: float = 0.0,
+    stop: Stop = NO_STOP,
+    stake: float | None = None,
 ) -> Order:
-    """Return the cheapest order of a portfolio: every rule, randomised greedy orders, windows of them reordered.
+    """Return the cheapest order of a portfolio: every rule, randomised greedy orders, windows and pieces reordered.
 
-    Scored by the cells of all joined tables. Deterministic unless ``seconds`` is given. Never
+    Scored by the cells of all joined tables. All work is counted, so the order is the same on every machine. Never
     worse than a plain rule, except for rules abandoned on graphs where one takes 10^8 words of work.
 
     Parameters
@@ -136,15 +143,17 @@ def best_order(
         The variables to eliminate and those that stay.
     budget
         Work of the search in words touched, about 2 ns each; less where the elimination itself has fewer cells.
-    seconds
-        Go on for about so long, by the clock: other machines may find other orders.
+    stop
+        When to end with the best so far; looked at between pieces. An order that it ended depends on the clock.
+    stake
+        Cells that will be joined by orders like this; those of the order itself if None. The more, the longer the
+        search for it.
 
     Examples
     --------
     >>> best_order([(0, 1), (1, 2), (2, 3)], np.array([2, 9, 9, 2]), [0, 1, 2], keep=[3]).variables
     (0, 1, 2)
     """
-    start = time.perf_counter()
     variables = np.array([*eliminate, *keep], dtype=np.int64)
     count = len(eliminate)
     if count == 0:
@@ -155,20 +164,23 @@ def best_order(
     # With equal domains, weights change nothing.
     rules = np.arange(2 if (sizes == sizes[0]).all() else len(RULES))
     order = np.empty(count, dtype=np.int64)
+    searched = float(min(budget, _SEARCHED))
     cells, largest, width, rule, _ = search(
-        graph, sizes, weight, count, rules, float(budget), float(_HARD_LIMIT), 0, False, order
+        graph, sizes, weight, count, rules, searched, float(_HARD_LIMIT), 0, False, order
     )
-    name = _name(rule)
-    seed = 0
-    while rule != -1 and time.perf_counter() - start < seconds:
-        seed += 1
-        trial = order.copy()
-        result = search(graph, sizes, weight, count, rules, float(_BUDGET), float(_HARD_LIMIT), seed, True, trial)
-        if result[:2] < (cells, largest):
-            cells, largest, width, rule, _ = result
-            order = trial
-            name = name if rule == -2 else _name(rule)
-    return Order(tuple(variables[order].tolist()), cells, largest, width, name)
+    work = _worth(cells if stake is None else stake, budget)
+    if work and rule != -1:
+        order = improve_pieces(graph, sizes, weight, order, work, stop)
+        separator, _, joined = bucket_tree(graph, sizes, order)
+        cells, largest, width = totals(separator, joined, order)
+    return Order(tuple(variables[order].tolist()), cells, largest, width, _name(rule))
+
+
+def _worth(cells: float, budget: float) -> float:
+    """Return the work that an order is worth beyond the search; 0 for none."""
+    if cells < STAKE or (cells > _HOPELESS and budget < _SEARCHED):
+        return 0.0
+    return min(_RATE * cells, _PIECES * budget, max(budget, _PIECES_MOST))
 
 
 def _graph(scopes: Sequence[Sequence[int]], variables: NDArray[np.int64], count: int, most: int) -> NDArray[np.uint64]:
