@@ -187,7 +187,7 @@ def test_what_does_not_fit_the_device_is_left_to_the_cpu(eager, monkeypatch):
     assert not isinstance(there.elimination, GpuElimination)
     assert here.elimination.total() == there.elimination.total()
 
-    def full(*_):
+    def full(*_, **__):
         raise MemoryError("CUDA_ERROR_OUT_OF_MEMORY")
 
     monkeypatch.setattr(matched_cuda, "eliminate_matched_hybrid", full)
