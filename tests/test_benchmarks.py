@@ -19,7 +19,7 @@ QUICK = {
     "benchmarks.elimination.instances": "--device cpu",
     "benchmarks.elimination.matching": "--only spot5/404",
     "benchmarks.elimination.minibuckets": "--only spot5/404",
-    "benchmarks.elimination.orders": "--repeats 1",
+    "benchmarks.elimination.orders": "--seconds 0.05",
     "benchmarks.formats.reading": "--megabytes 0.01 --repeat 1",
     "benchmarks.sampling.meetings": "--vns 0 --only ms_A10_n10_D24",
     "benchmarks.solving.answers": "--keep {folder}/kept.json --ways auto --only spot5",
