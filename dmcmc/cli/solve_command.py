@@ -117,7 +117,7 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as asked for", file=sys.stderr, flush=True)
-        result = solve_single_agent(problem, alone)
+        result = solve_single_agent(problem, alone, ending)
     else:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.solve import solve

@@ -1,7 +1,7 @@
 """Every agent's first table: exact, or sampled and bounded. With a time budget, what takes too long is given up."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,12 +13,14 @@ from dmcmc.inference.dpop.compression import Rows
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.agent.agent import Agent, Means
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, Brought
 from dmcmc.run.cycle import Sides, gather_sides
 from dmcmc.run.kinds.eliminate import Eliminated, eliminate_in_turn
+from dmcmc.run.loose_bound import loose_bounds
 from dmcmc.run.setup import Setup
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, Choice, bound_seconds, sampled_choice
@@ -36,7 +38,12 @@ _FIRST_LEAST = 0.02  # seconds of an agent's first bound
 
 
 def first_tables(
-    setup: Setup, world: World, mine: Sequence[int], best: NDArray[np.int64], advance: Callable[[int], None]
+    setup: Setup,
+    world: World,
+    mine: Sequence[int],
+    best: NDArray[np.int64],
+    advance: Callable[[int], None],
+    near: Callable[[Mapping[int, Number]], bool],
 ) -> tuple[Setup, dict[int, Agent], Sides]:
     """Return the setup as it is now, this rank's agents with their first tables, and how those are indexed.
 
@@ -47,7 +54,13 @@ def first_tables(
     ----------
     best
         The best assignment so far: rows begin with its hidden values.
+    near
+        Whether at most what some agents can be worth makes the gap as small as was asked for.
     """
+
+    def bounds_of(agents: Mapping[int, Agent]) -> dict[int, Number]:
+        return loose_bounds(setup, [a for a in agents if agents[a].table.upper is not None], agents)
+
     exact, given_up = world.together(partial(_exact_tables, setup, mine, advance))
     setup = setup.changed(world.merged(given_up))
     stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
@@ -64,7 +77,7 @@ def first_tables(
         for number, spent in exact.given_up.items():
             made[number].in_vain = spent
             made[number].brought.append(Brought(ELIMINATE, spent, made[number].price or 0.0))
-        _first_bounds(setup, [made[a] for a in mine if made[a].table.upper is None])
+        _first_bounds(setup, [made[a] for a in mine if made[a].table.upper is None], lambda: near(bounds_of(made)))
         return made
 
     return setup, world.together(agents), sides
@@ -142,8 +155,14 @@ def _exact_end(setup: Setup) -> float:
     return max(setup.backend.stop.until - (1 - share) * budget, _now() + _LEAST)
 
 
-def _first_bounds(setup: Setup, agents: Sequence[Agent]) -> None:
-    """Bound tables from above; where there is no time, by the sum of what each factor can be worth."""
+def _first_bounds(setup: Setup, agents: Sequence[Agent], near: Callable[[], bool]) -> None:
+    """Bound tables from above; where there is no time, by the sum of what each factor can be worth.
+
+    Parameters
+    ----------
+    near
+        Whether the gap is as small as was asked for.
+    """
     stop, started = setup.backend.stop.later(_GRACE), list[Agent]()
     for agent in agents:
         start, provider = _now(), setup.choices[agent.local.agent].bound
@@ -159,7 +178,7 @@ def _first_bounds(setup: Setup, agents: Sequence[Agent]) -> None:
 
     def enough(place: int) -> bool:
         started[place].take_bound()
-        return started[place].close_enough()
+        return started[place].close_enough() or near()
 
     requests = [agent.request(None) for agent in started]
     tightened = tighten(requests, setup.backend, _first_allowance(setup, started), enough)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -27,13 +28,14 @@ from dmcmc.run.incumbent import Incumbent, total_of
 from dmcmc.run.kinds.combine import LARGER
 from dmcmc.run.kinds.protocol import Standing
 from dmcmc.run.kinds.registry import OF_ALL, offers_of
-from dmcmc.run.loose_bound import loose_bounds, whole_bound
+from dmcmc.run.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
 from dmcmc.run.progress import Progress
 from dmcmc.run.search import Search
 from dmcmc.run.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
+_LATE = 0.02  # of the time budget that a combination may end later, besides
 _GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, for a combination of what has been found
 
 
@@ -72,6 +74,8 @@ class Run:
         When each would be ready if every agent had a machine of its own.
     incumbent : Incumbent
         The best so far, on rank 0.
+    enough : bool
+        Whether nothing more is wanted than what the first tables have proven.
     cycles : int
         Combinations begun.
     """
@@ -90,6 +94,7 @@ class Run:
         self.agents: dict[int, Agent] = {}
         self.clocks = dict.fromkeys(self.mine, 0.0)
         self.cycles, self._pruned = 0, True  # pruning has not been tried: it may help
+        self.enough = False
         self._changed, self._brought = True, list[Brought]()
         self._larger, self._at_most = 1.0, float("inf")  # tables in combining, times what the time budget says
         self._again: float | None = None  # seconds that combining with larger ones should take
@@ -104,7 +109,7 @@ class Run:
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
         self.setup, self.agents, self.sides = first_tables(
-            chosen, self.world, self.mine, self.search.best, self.progress.advance
+            chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near
         )
         self.incumbent.setup = self.setup
         if self.setup is not chosen:
@@ -112,6 +117,34 @@ class Run:
         self.clocks = {number: agent.table.seconds for number, agent in self.agents.items()}
         self._brought += [one for agent in self.agents.values() for one in agent.brought]
         self.incumbent.by = ", ".join(dict.fromkeys(one.kind for one in self._brought))
+        if self.setup.config.budget.gap > 0:
+            self._look_at_gap()
+
+    def _look_at_gap(self) -> None:
+        """Find out whether the tables' bounds alone say that the gap is as small as was asked for."""
+        parts = self.world.gather(loose_bounds(self.setup, self.mine, self.agents))
+
+        def reached() -> bool:
+            if self.setup.config.local.bound != "none":
+                self.incumbent.update_bound(whole_bound(self.setup, parts or []))
+            return self.incumbent.reached
+
+        self.enough = self.world.decided(reached)
+
+    def _near(self, bounds: Mapping[int, Number]) -> bool:
+        """Return whether bounds of some agents, and the largest entries of all others, make the gap small enough."""
+        target, worth = self.setup.config.budget.gap, self.search.worth
+        if not self.setup.timed or target <= 0 or worth.kept < 0:  # fixed work is the same on any number of ranks
+            return False
+        others = {a: self._largest[a] for a in range(len(self._largest)) if a not in bounds}
+        bound = whole_bound(self.setup, [bounds, others])
+        apart = float("inf") if bound is None else float(bound) - float(worth.utility)
+        return apart <= target * max(1.0, abs(float(worth.objective)))
+
+    @cached_property
+    def _largest(self) -> list[Number]:
+        """What each agent's factors can be worth at most."""
+        return [largest_sum(local.factors, self.setup.arithmetic) for local in self.setup.division.locals]
 
     def combine(self) -> Cycle | ResourceError:
         """Send UTIL messages up and VALUE messages down; return why not where it is late, or a later one fails.
@@ -125,7 +158,8 @@ class Run:
         tables = {number: agent.exported() for number, agent in self.agents.items()}
         begun, stop = time.perf_counter(), NO_STOP
         if self.setup.timed:
-            stop = self.setup.backend.stop.later(_GRACE, longer=self.incumbent.combining)
+            longer = min(self.incumbent.combining, _LATE * (self.setup.config.budget.time or 0.0))
+            stop = self.setup.backend.stop.later(_GRACE, longer=longer)
         if self._again is not None:
             stop = stop.by(begun + _AMPLE * max(_GRACE, self._again))
         try:

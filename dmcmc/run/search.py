@@ -21,7 +21,7 @@ from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Divided, Setup
 from dmcmc.samplers.local_search.search import LocalSearch
 
-_SWEEPS = 400  # of all chains together, where work is fixed
+SWEEPS = 400  # of all chains together, where work is fixed
 _SHARE = 0.3  # of the time that is left: search before there are tables, at most
 _BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is best
 _LEAST = 0.02  # seconds of a slice
@@ -83,15 +83,19 @@ class Search:
         proven = all(choice.method == "exact" for choice in setup.choices) and not splits(setup)
         if not setup.timed:
             if not proven:
-                self.improve(None, _SWEEPS)
+                self.improve(None, SWEEPS)
             return
-        stop, most, spent = self._search.stop, self._most(setup, proven), 0.0
+        self.improve_while_it_pays(self._most(setup, proven))
+
+    def improve_while_it_pays(self, most: float) -> None:
+        """Search in slices of growing length, as long as they bring something, for so many seconds at most."""
+        spent = 0.0
         if most >= _LEAST:
             self.improve(0.0)  # lays out tables for chains
         while (seconds := min(max(_SLICE, spent), most - spent)) >= _LEAST:
             before, start = self.worth, time.perf_counter()
             self.improve(seconds)
-            spent, over = self.world.bcast((spent + time.perf_counter() - start, stop.over))
+            spent, over = self.world.bcast((spent + time.perf_counter() - start, self._search.stop.over))
             if over or not _pays(before, self.worth):
                 return
 

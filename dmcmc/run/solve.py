@@ -109,7 +109,7 @@ def _solve(
             ending.best = run.best_so_far
         try:
             run.first_tables()
-            while True:
+            while not run.enough:
                 cycle = run.combine()
                 directive = run.agree(cycle)
                 if directive.stop:

@@ -53,7 +53,7 @@ def finished(run, direct=lambda directive: directive, improve=Run.improve):
     with Interrupt(run.setup.backend.stop, armed=run.setup.timed):
         try:
             run.first_tables()
-            while not (directive := direct(run.agree(run.combine()))).stop:
+            while not run.enough and not (directive := direct(run.agree(run.combine()))).stop:
                 improve(run, directive)
         except OutOfTime as error:
             run.give_up(error)

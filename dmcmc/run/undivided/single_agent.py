@@ -1,6 +1,7 @@
 """Mini-bucket elimination of a whole problem: an assignment and a proven bound, whoever owns the variables."""
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,81 +9,121 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.relaxation import Relaxed, Resources, eliminate_within
-from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import opened
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.results.outcome import Proof, judge, worth_of
+from dmcmc.mpi.world import World
+from dmcmc.results.outcome import Proof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.combination import arithmetic_for, relaxation_of
+from dmcmc.run.interrupt import Ending
+from dmcmc.run.loose_bound import largest_sum
+from dmcmc.run.progress import Silent
+from dmcmc.run.search import SWEEPS, begin
+from dmcmc.run.setup import Divided, divided
+from dmcmc.run.warm_up import warm_up_search
 
 
-def solve_single_agent(problem: Problem, config: Settings) -> Result:
-    """Eliminate all variables as ``combine`` and ``budget.memory`` say; the assignment comes from VALUE.
+def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None = None) -> Result:
+    """Eliminate all variables as ``combine`` and ``budget.memory`` say; the assignment comes from VALUE, polished.
+
+    With a time budget the search goes on as long as it pays.
 
     Parameters
     ----------
     problem
         With one agent.
     config
-        How; ``problem`` and ``local`` are not looked at.
+        How; ``problem`` and ``local`` are not looked at, but for a bound that is not wanted.
+    ending
+        How a caller that hears signals ends the run early.
 
     Raises
     ------
     ResourceError
         If the tables do not fit the memory, or z is too small for them.
     """
+    world, quiet, ending = World(), Silent(), ending or Ending()
+    timed = config.budget.time is not None
+    if timed:
+        warm_up_search(problem, world, quiet)
     start = time.perf_counter()
-    dense = densify(problem, config.budget.bytes).problem
-    arithmetic, backend = arithmetic_for(dense, config.combine), Backend.of(config.device, cores())
-    constants = tuple(f for f in dense.factors if not f.scope)
-    tables = [arithmetic.encode(f) for f in dense.factors if f.scope]
-    scopes = [t.scope for t in tables]
-    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=SEARCH_LONG).variables
-    query = Query(tables, dense.domains, order, (), arithmetic)
-    resources = Resources(config.budget.bytes, backend, user="the whole problem")
-    found = eliminate_within(query, relaxation_of(config.combine), resources)
-    done, values = found.elimination, np.zeros(dense.n_variables, dtype=np.int64)
-    done.choose(values)
-    own = values[: problem.n_variables]
-    proof = Proof([done.total()], arithmetic, len(dense.factors), found.margin)
-    outcome = judge(problem, worth_of(problem, own), constants, proof)
+    stop = Stop(float("inf") if config.budget.time is None else start + config.budget.time, wish=ending.wish)
+    parts = divided(problem, config, world)
+    search = begin(parts, world, stop, start, quiet)
+    ending.best = search.best_so_far
+    late = False
+    arithmetic = arithmetic_for(parts.problem, config.combine)
+    try:
+        found = _eliminated(parts, arithmetic, stop)
+    except OutOfTime:
+        found, late = None, True
+    if found is None:
+        bound, margin = largest_sum([f for f in parts.problem.factors if f.scope], arithmetic), 0.0
+    else:
+        bound, margin = found.elimination.total(), found.margin
+        values = np.zeros(parts.problem.n_variables, dtype=np.int64)
+        found.elimination.choose(values)
+        search.polish(values)
+        if found.z is not None and timed and not arithmetic.is_lowest(bound):
+            search.improve_while_it_pays(stop.left)
+        elif found.z is not None:
+            search.improve(None, SWEEPS)
+    outcome = judge(
+        problem, search.worth, parts.division.constants, Proof([bound], arithmetic, len(parts.problem.factors), margin)
+    )
     seconds = time.perf_counter() - start
-    how = "exact" if found.z is None else f"mini-bucket, z = {found.z}"
+    how = "given up" if found is None else "exact" if found.z is None else f"mini-bucket, z = {found.z}"
     return Result(
-        status=outcome.status,
+        status="timeout" if late and outcome.status not in ("optimal", "infeasible") else outcome.status,
         objective=outcome.objective,
         bound=outcome.bound,
         gap=outcome.gap,
         violation=outcome.violation,
-        assignment=None if outcome.status == "infeasible" else problem.assignment(own),
+        assignment=None if outcome.status == "infeasible" else problem.assignment(search.best[: problem.n_variables]),
         sense=problem.sense,
         time=seconds,
         simulated_time=seconds,
         agents=(_metrics(problem, found, seconds),),
-        trace=(TracePoint(seconds, outcome.objective, outcome.bound),),
+        trace=(*search.incumbent.trace, TracePoint(seconds, outcome.objective, outcome.bound)),
         provenance=provenance(
             config,
             1,
-            backend.threads,
+            cores(),
             {"arithmetic": arithmetic.dtype.name, "combine": {problem.agents[0]: how}},
             "cuda" if opened() else "cpu",
         ),
     )
 
 
-def _metrics(problem: Problem, found: Relaxed, seconds: float) -> AgentMetrics:
+def _eliminated(parts: Divided, arithmetic: Arithmetic, stop: Stop) -> Relaxed:
+    """Eliminate all variables."""
+    dense, config = parts.problem, parts.config
+    backend = replace(Backend.of(config.device, cores()), stop=stop)
+    tables = [arithmetic.encode(f) for f in dense.factors if f.scope]
+    scopes = [t.scope for t in tables]
+    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=SEARCH_LONG).variables
+    stop.check()
+    query = Query(tables, dense.domains, order, (), arithmetic)
+    resources = Resources(config.budget.bytes, backend, user="the whole problem")
+    return eliminate_within(query, relaxation_of(config.combine), resources)
+
+
+def _metrics(problem: Problem, found: Relaxed | None, seconds: float) -> AgentMetrics:
     """Return what the one agent did."""
     return AgentMetrics(
         name=problem.agents[0],
-        method="exact" if found.z is None else "mini-bucket",
-        exact=found.z is None,
+        method="exact" if found is not None and found.z is None else "mini-bucket",
+        exact=found is not None and found.z is None,
         variables=problem.n_variables,
         interface=0,
         rows=1,
-        cells=found.elimination.plan.cells,
+        cells=0 if found is None else found.elimination.plan.cells,
         time=seconds,
-        z=found.z,
+        z=None if found is None else found.z,
     )

@@ -1,0 +1,164 @@
+"""The best so far: there from the first moment, never worse than its neighbours, and what any early end returns."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.local_optima import better_by_one
+from support.problem_strategies import random_problem
+from support.ranks import needs_mpirun, start
+from support.runs import answer, begun, dense_problem, finished, hard_problem, written
+
+from dmcmc import Factor, Problem
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.mpi.world import World
+from dmcmc.results.outcome import worth_of
+from dmcmc.run.loose_bound import largest_sum
+from dmcmc.run.progress import Silent
+from dmcmc.run.search import begin
+from dmcmc.run.setup import divided
+from dmcmc.run.undivided import single_agent
+from dmcmc.samplers.contract.protocol import Sampling
+from dmcmc.samplers.row_choice import choose_rows
+
+METHODS = ["auto", "exact", "gibbs", "annealing"]
+
+
+def values_of(problem, result):
+    return problem.values_of(result.assignment)
+
+
+@settings(max_examples=12)
+@given(seed=st.integers(0, 10**6), method=st.sampled_from(METHODS), seconds=st.sampled_from([None, 0.001, 0.05]))
+def test_no_answer_has_a_better_neighbour(seed, method, seconds):
+    problem = random_problem(seed, variables=7, agents=3, domain=3, factors=12, hard=0.2)
+    local = {"method": method, "runs": 1, "samples": 2}
+    result = answer(problem, local=local, budget={"time": seconds} if seconds else {})
+    if result.assignment is not None:
+        assert not better_by_one(problem, values_of(problem, result))
+        assert result.violation == problem.evaluate(result.assignment).violation
+        assert result.objective in (None, problem.evaluate(result.assignment).objective)
+    assert result.trace and all(point.time <= result.time for point in result.trace)
+
+
+@pytest.mark.parametrize("z", [2, 3])
+def test_what_mini_buckets_decode_is_polished(z):
+    problem = dense_problem(0)
+    result = answer(problem, local={"method": "exact"}, combine={"method": "mini-bucket", "z": z})
+    assert not better_by_one(problem, values_of(problem, result))
+
+
+def undivided(problem, **sections):
+    alone = Problem(problem.variables, problem.domains, ("me",), np.zeros_like(problem.owner), problem.factors)
+    config = settings_of(Document("", {"combine": {"method": "mini-bucket", "z": 2}} | sections))
+    return alone, single_agent.solve_single_agent(alone, config)
+
+
+@pytest.mark.parametrize("budget", [{}, {"time": 0.3}])
+def test_mini_buckets_of_a_whole_problem_are_polished(budget):
+    problem, result = undivided(dense_problem(0), budget=budget)
+    assert not better_by_one(problem, values_of(problem, result))
+    assert result.objective <= result.bound and result.trace[-1].objective == result.objective
+
+
+def test_mini_buckets_of_a_whole_problem_end_with_the_incumbent_when_time_is_up(monkeypatch):
+    def late(*arguments):
+        raise OutOfTime("out of time")
+
+    monkeypatch.setattr(single_agent, "eliminate_within", late)
+    problem, result = undivided(dense_problem(0), budget={"time": 5.0})
+    assert result.status == "timeout" and result.objective <= result.bound
+    assert not better_by_one(problem, values_of(problem, result))
+
+
+def test_the_first_point_of_the_trace_comes_before_anything_is_planned():
+    problem, told = hard_problem(), []
+    config = settings_of(Document("", {"budget": {"time": 5.0}}))
+
+    class Told(Silent):
+        def point(self, point):
+            told.append(point)
+
+    search = begin(divided(problem, config, World()), World(), Stop(), time.perf_counter(), Told())
+    assert [(p.objective, p.bound) for p in told] == [(problem.evaluate(search.best).objective, None)]
+    assert not better_by_one(problem, search.best)
+
+
+def test_what_was_compiled_moves_the_clock_but_not_the_trace():
+    config, now = settings_of(Document("", {"budget": {"time": 5.0}})), time.perf_counter()
+    search = begin(divided(hard_problem(), config, World()), World(), Stop(now + 5), now, Silent())
+    before = list(search.incumbent.trace)
+    stop = search.delay(100.0)
+    assert stop.until == now + 105 == search.incumbent.deadline and search.incumbent.start == now + 100
+    assert search.incumbent.trace == before
+
+
+def test_a_gap_that_first_bounds_prove_needs_no_combination():
+    result = answer(hard_problem(), local={"method": "gibbs"}, budget={"time": 20.0, "gap": 3.0})
+    assert result.cycle == 0 and result.status == "feasible" and result.gap <= 3.0
+
+
+def test_listed_rows_begin_with_that_of_the_incumbent():
+    problem = random_problem(4, variables=7, agents=2, domain=4, factors=12)
+    best = np.array([3, 2, 1, 0, 3, 2, 1])
+    sampling = Sampling(choose_arithmetic(problem.factors), runs=1, samples=5, incumbent=best)
+    for local in divide(problem).locals:
+        rows = choose_rows(local, 5, sampling)
+        assert rows[0].tolist() == best[list(local.interface)].tolist() and len({*map(tuple, rows.tolist())}) == len(
+            rows
+        )
+
+
+@pytest.mark.parametrize("kinds", [[np.int32], [np.int64], [np.float64], [np.int32, np.float64]])
+def test_a_worth_is_the_same_by_flat_tables_as_factor_by_factor(kinds):
+    rng, hard = np.random.default_rng(0), -np.inf
+    tables = [rng.integers(-9, 9, (3, 3)).astype(float) for _ in range(4)]
+    tables[0][1, 1] = hard
+    kinds = [kinds[i % len(kinds)] for i in range(4)]
+    scales = [1 if k == np.int32 else 2**40 if k == np.int64 else 0.5 for k in kinds]
+    factors = [
+        Factor.of((i, i + 1), table * scale) for i, (table, scale) in enumerate(zip(tables, scales, strict=True))
+    ]
+    problem = Problem(tuple("vwxyz"), np.full(5, 3), ("a",), np.zeros(5, int), (*factors, Factor.of((), 7)))
+    for values in rng.integers(0, 3, (20, 5)):
+        before = worth_of(problem, values)
+        flat = Problem(problem.variables, problem.domains, ("a",), problem.owner, problem.factors)
+        assert flat.flat.tables == 5
+        after = worth_of(flat, values)
+        assert before == after and type(before.objective) is type(after.objective)
+        assert before.kept == -flat.evaluate(values).violation and before.utility == flat.utility_inside(values)
+
+
+def test_the_sum_of_largest_entries_is_impossible_where_a_factor_is():
+    factors = [Factor.of((0,), [1, 2]), Factor.of((1,), [-np.inf, -np.inf])]
+    arithmetic = choose_arithmetic(factors)
+    assert largest_sum(factors[:1], arithmetic) == 2 and largest_sum(factors, arithmetic) == arithmetic.lowest
+
+
+@needs_mpirun
+@pytest.mark.parametrize("method", ["gibbs", "exact"])
+def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path, method):
+    problem = hard_problem(agents=3, variables=6, domain=4)
+    sections = {"local": {"method": method, "runs": 1, "samples": 2}, "combine": {"method": "mini-bucket", "z": 1}}
+    alone = answer(problem, **sections)
+    config = written(tmp_path, problem, **sections)
+    ranks = json.loads(start(2, "-m", "dmcmc", "run", config, "--json").stdout)
+    points = [(p.objective, p.bound) for p in alone.trace]
+    assert [(p["objective"], p["bound"]) for p in ranks["trace"]] == points and ranks["assignment"] == alone.assignment
+    timed = json.loads(start(2, "-m", "dmcmc", "run", config, "--json", "--timeout", "0.3").stdout)
+    assert not better_by_one(problem, problem.values_of(timed["assignment"]))
+
+
+def test_a_run_that_ends_before_its_first_cycle_says_what_its_agents_had(monkeypatch):
+    run = begun(hard_problem(variables=6, domain=4), local={"method": "gibbs"}, budget={"time": 5.0})
+    monkeypatch.setattr("dmcmc.run.rank.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late")))
+    result = finished(run)
+    assert result.status == "timeout" and all(agent.method == "gibbs" and agent.updates for agent in result.agents)
