@@ -24,7 +24,7 @@ from dmcmc.run.combination import arithmetic_for, relaxation_of
 from dmcmc.run.interrupt import Ending
 from dmcmc.run.loose_bound import largest_sum
 from dmcmc.run.progress import Silent
-from dmcmc.run.search import SWEEPS, begin
+from dmcmc.run.search import SWEEPS, Search, begin
 from dmcmc.run.setup import Divided, divided
 from dmcmc.run.warm_up import warm_up_search
 
@@ -57,30 +57,19 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
     parts = divided(problem, config, world)
     search = begin(parts, world, stop, start, quiet)
     ending.best = search.best_so_far
-    late = False
     arithmetic = arithmetic_for(parts.problem, config.combine)
     try:
         found = _eliminated(parts, arithmetic, stop)
     except OutOfTime:
-        found, late = None, True
-    if found is None:
-        bound, margin = largest_sum([f for f in parts.problem.factors if f.scope], arithmetic), 0.0
-    else:
-        bound, margin = found.elimination.total(), found.margin
-        values = np.zeros(parts.problem.n_variables, dtype=np.int64)
-        found.elimination.choose(values)
-        search.polish(values)
-        if found.z is not None and timed and not arithmetic.is_lowest(bound):
-            search.improve_while_it_pays(stop.left)
-        elif found.z is not None:
-            search.improve(None, SWEEPS)
-    outcome = judge(
-        problem, search.worth, parts.division.constants, Proof([bound], arithmetic, len(parts.problem.factors), margin)
-    )
+        found = None
+    proof = _proof(found, parts, arithmetic)
+    if found is not None:
+        _decode(found, search, None if not timed else stop.left)
+    outcome = judge(problem, search.worth, parts.division.constants, proof)
     seconds = time.perf_counter() - start
     how = "given up" if found is None else "exact" if found.z is None else f"mini-bucket, z = {found.z}"
     return Result(
-        status="timeout" if late and outcome.status not in ("optimal", "infeasible") else outcome.status,
+        status="timeout" if found is None and outcome.status not in ("optimal", "infeasible") else outcome.status,
         objective=outcome.objective,
         bound=outcome.bound,
         gap=outcome.gap,
@@ -99,6 +88,25 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
             "cuda" if opened() else "cpu",
         ),
     )
+
+
+def _proof(found: Relaxed | None, parts: Divided, arithmetic: Arithmetic) -> Proof:
+    """Return what is proven: by the elimination, or by the largest entries where there was no time for it."""
+    factors = [f for f in parts.problem.factors if f.scope]
+    if found is None:
+        return Proof([largest_sum(factors, arithmetic)], arithmetic, len(parts.problem.factors))
+    return Proof([found.elimination.total()], arithmetic, len(parts.problem.factors), found.margin)
+
+
+def _decode(found: Relaxed, search: Search, seconds: float | None) -> None:
+    """Take the elimination's assignment in, and look for a better one where that may not be the best."""
+    values = np.zeros(search.parts.problem.n_variables, dtype=np.int64)
+    found.elimination.choose(values)
+    search.polish(values)
+    if found.z is not None and seconds is None:
+        search.improve(None, SWEEPS)
+    elif found.z is not None and seconds is not None:
+        search.improve_while_it_pays(seconds)
 
 
 def _eliminated(parts: Divided, arithmetic: Arithmetic, stop: Stop) -> Relaxed:
