@@ -50,11 +50,10 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
     """
     world, quiet, ending = World(), Silent(), ending or Ending()
     timed = config.budget.time is not None
-    if timed:
-        warm_up_search(problem, world, quiet)
     start = time.perf_counter()
-    stop = Stop(float("inf") if config.budget.time is None else start + config.budget.time, wish=ending.wish)
     parts = divided(problem, config, world)
+    start += warm_up_search(parts, world, quiet)
+    stop = Stop(float("inf") if config.budget.time is None else start + config.budget.time, wish=ending.wish)
     search = begin(parts, world, stop, start, quiet)
     ending.best = search.best_so_far
     arithmetic = arithmetic_for(parts.problem, config.combine)
