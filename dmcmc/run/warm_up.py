@@ -122,6 +122,8 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
     if budget is not None and exact > _SERIOUS * budget:  # some may have to be sampled in the end
         methods.add(SAMPLER)
         providers.add("triangles")
+    if any(setup.exact_price(agent) is not None for agent in range(setup.problem.n_agents)):  # later, if there is time
+        methods.add("exact")
     combine = setup.config.combine
     split = splits(setup)
     listed, wide = any(setup.listed), bool(setup.problem.domains.max(initial=0) > 256)

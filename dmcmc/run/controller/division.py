@@ -76,7 +76,8 @@ def divide_slice(
     ending = not again and _ends(ranks, hopes, time)
     length = max(_length(rank, hopes, time, ending) for rank in ranks) if ranks else time.slice
     length = min(length, time.left)
-    share = _search_share(searching, ranks, hopes, ending, time)
+    last = ending and all(_price_of(rank) <= length for rank in ranks)
+    share = 0.0 if last else _search_share(searching, ranks, hopes, ending, time)
     if again and _worth_again(again[0], ranks, hopes, time):
         return (Grant(COMBINE, None, again[0].seconds or 0.0),)
     busiest, grants = 0.0, list[Grant]()
@@ -119,6 +120,11 @@ def _by_rank(offers: Sequence[Offer], owner: Sequence[int]) -> list[_Rank]:
     return [ranks[r] for r in sorted(ranks)]
 
 
+def _price_of(rank: _Rank) -> float:
+    """Return what all of a rank's offers with a price take."""
+    return sum(offer.seconds or 0.0 for offer in rank.priced)
+
+
 def _rate(offer: Offer, hopes: Mapping[str, float]) -> float:
     """Return what an offer with a price gains a second."""
     return offer.gain * hopes.get(offer.kind, 1.0) / max(1e-9, offer.seconds or 0.0)
@@ -133,7 +139,7 @@ def _ends(ranks: Sequence[_Rank], hopes: Mapping[str, float], time: Time) -> boo
     """Return whether the offers with a price would close every gap in the time that is left, and nothing sooner."""
     if any({o.agent for o in rank.others} - {o.agent for o in rank.priced} for rank in ranks):
         return False
-    takes = max((sum(o.seconds or 0.0 for o in rank.priced) for rank in ranks), default=math.inf)
+    takes = max(map(_price_of, ranks), default=math.inf)
     if takes > _COMFORT * time.left:
         return False
     if time.needed >= 1:

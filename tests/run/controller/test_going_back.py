@@ -1,10 +1,13 @@
 """An agent that was left to sampling is eliminated later: nothing is decided once for good."""
 
 import pytest
+from rich.console import Console
 from support import soundness
 from support.runs import Slow, answer, begun, finished, hard_problem
 
+import dmcmc
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.report.summary import summary
 from dmcmc.run import rank
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, ELIMINATE, Grant
@@ -63,3 +66,19 @@ def test_larger_combinations_that_take_too_long_leave_all_as_it_was(monkeypatch)
     run.improve(Directive(False, grants=(Grant(COMBINE, None, 0.1),)))
     assert run.combine() is before
     assert not [offer for offer in run._offers(before) if offer.kind == COMBINE]
+
+
+def test_what_is_offered_is_told_before_and_what_it_brought_after():
+    plan = dmcmc.plan(PROBLEM, timeout=0.001, device="cpu")
+    told = {offer.split()[0] for offer in plan.later}
+    assert {"search", ELIMINATE, "sample", "bound"} <= told
+    assert f"then, by what gains most a second: {'; '.join(plan.later)}" in " ".join(str(plan).split())
+    assert dmcmc.plan(PROBLEM, device="cpu").later == ()
+    result = answer(PROBLEM, budget={"time": 1.0}, device="cpu")
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(summary(result))
+    text = capture.get()
+    assert all(f"\n {done.kind} " in text or f"\n{done.kind} " in text for done in result.work)
+    brought = {kind for point in result.trace for kind in point.by.split(", ")}
+    assert brought <= told | {"combine", "prune"} and {done.kind for done in result.work} <= told | {"combine"}
