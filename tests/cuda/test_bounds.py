@@ -84,8 +84,8 @@ def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
     for k, (state, other) in enumerate(zip(here, there, strict=True)):
         assert (state.bounds == other.bounds).all()
         open_ = state.bounds[rows[k]] >= limits[k]  # what is left of rows that do not reach theirs is of no use
-        places, live = expected[k]
-        assert (places == np.flatnonzero(open_)).all()
+        reaching, live = expected[k]
+        assert (reaching == np.flatnonzero(open_)).all()
         assert (live == found[k][1][open_]).all()
 
 
