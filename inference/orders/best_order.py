@@ -5,6 +5,7 @@ it finds by windows (:mod:`.search_kernels`); where many cells are at stake it g
 (:mod:`.pieces`). Domain sizes count in all of it.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -27,9 +28,11 @@ SEARCH_LONG = 1_000_000_000  # where one elimination is all there is to do: abou
 _SEARCHED = 100_000_000  # words for the search, at most; pieces are better beyond
 STAKE = 1e8  # cells from which on pieces are tried
 _RATE = 0.125  # words for pieces, for each cell
-_PIECES, _PIECES_MOST = 20.0, 2e8  # words for pieces, for each word of the budget, and where that is small
+_PIECES, _PIECES_MOST = 20.0, 5e7  # words for pieces, for each word of the budget, and where that is small
 _HOPELESS = 1e13  # cells beyond which a small budget is not exceeded
 _HARD_LIMIT = 100_000_000  # words after which a rule is given up on huge graphs: about 0.2 s
+_KEPT = 256  # orders of large plans
+_KNOWN: dict[bytes, NDArray[np.int64]] = {}
 _SCALE = 256  # weights are whole numbers of 1/256 bit, so that no choice hangs on a rounding error
 
 
@@ -170,7 +173,7 @@ def best_order(
     )
     work = _worth(cells if stake is None else stake, budget)
     if work and rule != -1:
-        order = improve_pieces(graph, sizes, weight, order, work, stop)
+        order = _in_pieces(graph, sizes, weight, order, work, stop)
         separator, _, joined = bucket_tree(graph, sizes, order)
         cells, largest, width = totals(separator, joined, order)
     return Order(tuple(variables[order].tolist()), cells, largest, width, _name(rule))
@@ -181,6 +184,27 @@ def _worth(cells: float, budget: float) -> float:
     if cells < STAKE or (cells > _HOPELESS and budget < _SEARCHED):
         return 0.0
     return min(_RATE * cells, _PIECES * budget, max(budget, _PIECES_MOST))
+
+
+def _in_pieces(
+    graph: NDArray[np.uint64],
+    sizes: NDArray[np.float64],
+    weight: NDArray[np.int64],
+    order: NDArray[np.int64],
+    work: float,
+    stop: Stop,
+) -> NDArray[np.int64]:
+    """Return an order improved in pieces; what has been found is kept: cycles of messages ask the same again."""
+    whole = graph.tobytes() + sizes.tobytes() + order.tobytes() + np.float64(work).tobytes()
+    key = hashlib.blake2b(whole, digest_size=16).digest()
+    known = _KNOWN.get(key)
+    if known is None:
+        known = improve_pieces(graph, sizes, weight, order, work, stop)
+        if not stop.over:  # else it depends on the clock
+            if len(_KNOWN) >= _KEPT:
+                _KNOWN.clear()
+            _KNOWN[key] = known
+    return known
 
 
 def _graph(scopes: Sequence[Sequence[int]], variables: NDArray[np.int64], count: int, most: int) -> NDArray[np.uint64]:

@@ -31,7 +31,7 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 _STARTS = 4  # searches that are begun; the best of them goes on
 _FIRST = 0.08  # of the work, for each of them
 _LAST = 0.05  # of the work, for windows in the end
-_PATIENCE = 20_000_000.0  # words without a gain, and as many as before the last gain
+_PATIENCE = 10_000_000.0  # words without a gain, and as many as before the last gain
 _HOPELESS = 1e200  # products of cells overflow
 _REDUCED = 64.0  # all reduced buckets together have at most so small a part of the cells
 _WINDOWS = 1e6  # words for windows of one order
@@ -162,8 +162,6 @@ def improve_pieces(
         search.run(_FIRST * budget, stop)
         if best is None or search.cells < best.cells:
             best = search
-        if search.work < _FIRST * budget:  # nothing has been gained for long: the others would not fare better
-            break
     assert best is not None
     best.run((1 - _STARTS * _FIRST) * budget, stop)
     found = np.concatenate([reduced[:gone], left[best.order]])
