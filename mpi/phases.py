@@ -118,6 +118,12 @@ class Steps(NamedTuple):
     upper: UtilStep | None
     received: tuple[Utils, ...] = ()
 
+    def finished(self) -> "Steps":
+        """Return the steps without what only VALUE asks for."""
+        lower = self.lower.finished()
+        upper = None if self.upper is None else lower if self.upper is self.lower else self.upper.finished()
+        return Steps(lower, upper, self.received)
+
     @property
     def message(self) -> Utils:
         """What is sent."""

@@ -56,14 +56,14 @@ class ChainSolver:
         if rows > memory:
             raise ResourceError(
                 f"local.method: {self.name}: {len(local.interface)} interface variables make {local.rows:,} rows"
-                f" ({rows:,} bytes, budget.memory allows {memory:,}); use local.method: exact, which never enumerates"
-                " them, or fewer interface variables"
+                f" ({rows:,} bytes, budget.memory leaves it {memory:,}); use local.method: exact, which never lists"
+                " them all, or fewer interface variables"
             )
         entries = column_entries(local)
         if entries > MOST_ENTRIES or 4 * entries > memory:
             raise ResourceError(
                 f"local.method: {self.name}: an agent's tables make up to {entries:,} column entries, 4 bytes each"
-                f" (at most {MOST_ENTRIES:,}, and budget.memory allows {memory:,} bytes); divide it into more agents"
+                f" (at most {MOST_ENTRIES:,}, and budget.memory leaves it {memory:,} bytes); divide it into more agents"
             )
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:

@@ -155,7 +155,7 @@ def _combination(setup: "Setup") -> str:
     """Return how the agents' tables are combined, or how that is decided."""
     from dmcmc.run.combination import largest_join
 
-    combine, allowed = setup.config.combine, setup.config.budget.bytes
+    combine, allowed = setup.config.combine, setup.room
     if combine.method == "exact":
         return "exact, as combine.method says"
     if combine.method == "mini-bucket":
@@ -163,5 +163,8 @@ def _combination(setup: "Setup") -> str:
         return f"mini-buckets, as combine.method says; {limit}"
     memory, most = readable(allowed), largest_join(setup) * setup.arithmetic.dtype.itemsize
     if most <= allowed:
-        return f"exact: joined tables take at most {readable(most)}, budget.memory allows {memory}"
-    return f"exact where an agent's tables fit budget.memory ({memory}), else mini-buckets; decided when they are there"
+        return f"exact: joined tables take at most {readable(int(most))}, budget.memory leaves an agent {memory}"
+    return (
+        f"exact where an agent's tables fit its part of budget.memory ({memory}), else mini-buckets; decided when they"
+        " are there"
+    )

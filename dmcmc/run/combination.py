@@ -1,12 +1,14 @@
 """How tables are combined: by the configuration, and as large as memory, time and an agent's parent have room for."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
 from dmcmc.config.settings import Combine
 from dmcmc.inference.dpop.division import Division
+from dmcmc.inference.dpop.division_cost import agent_costs
 from dmcmc.inference.dpop.pseudotree import PseudoTree
+from dmcmc.inference.dpop.shares import largest_share
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.relaxation import EXACT, Relaxation
@@ -16,11 +18,13 @@ from dmcmc.inference.model.exact_sum import exact_sum
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
+from dmcmc.samplers.auto.choose import Choice
+from dmcmc.samplers.auto.survey import Survey
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
-    from dmcmc.run.setup import Setup
+    from dmcmc.run.setup import Divided, Setup
 
-_FEW = 4  # more agents than these have a share of the memory each
+_MOST_PLANNED = 500  # agents whose UTIL steps are planned beforehand
 _SHARE = 0.1  # of the time budget: an agent's UTIL step
 _SLOWER = 8  # times longer a byte of mini-buckets takes than one of exact tables: they are copied, and looked at
 
@@ -84,9 +88,50 @@ def shift_rooms(division: Division, tree: PseudoTree, arithmetic: Arithmetic) ->
 
 def allowance(setup: "Setup") -> int:
     """Return the bytes that an agent's UTIL step may take: all agents' tables stay until VALUE has been by."""
-    memory = setup.config.budget.bytes
-    many = setup.problem.n_agents > _FEW and setup.config.combine.method != "exact"
-    return max(1, memory // setup.problem.n_agents) if many else memory
+    return setup.room
+
+
+def room_for_steps(
+    parts: "Divided", tree: PseudoTree, surveys: Sequence[Survey], choices: Sequence[Choice], entries: int
+) -> int:
+    """Return the entries that an agent's UTIL step may have, so that all of them together keep no more than these.
+
+    Those that need little leave theirs to the others; on both sides, where tables are bounded from above. What they
+    need is planned only where it could be too much.
+    """
+    problem, division = parts.problem, parts.division
+    sides = 1 if all(choice.method == "exact" for choice in choices) else 2
+    listed = {a: choice.listed for a, choice in enumerate(choices) if choice.listed}
+    if sides * sum(joins(problem, division, tree, listed)) <= entries:
+        return entries // sides
+    if problem.n_agents > _MOST_PLANNED:
+        return max(1, entries // (sides * problem.n_agents))
+    known = {
+        local.agent: work.left if choice.method == "exact" else (local.interface,)
+        for local, work, choice in zip(division.locals, surveys, choices, strict=True)
+    }
+    needs = [cost.step for cost in agent_costs(problem, division, tree, known, listed)]
+    return max(1, int(largest_share(needs, entries / sides)))
+
+
+def joins(
+    problem: Problem, division: Division, tree: PseudoTree, listed: Mapping[int, int] | None = None
+) -> Iterator[float]:
+    """Yield the entries of the table that combining takes at each agent if all that it meets was one table.
+
+    Parameters
+    ----------
+    listed
+        Rows of agents whose tables are over lists of them.
+    """
+    rows, owner = listed or {}, problem.owner.tolist()
+    for local in division.locals:
+        met = {*local.interface, *tree.separators[local.agent]}
+        for child in tree.children[local.agent]:
+            met.update(tree.separators[child])
+        lists = {owner[v] for v in met if owner[v] in rows}
+        size = prod(float(problem.domains[v]) for v in met if owner[v] not in rows)
+        yield min(1e300, size * prod(float(rows[a]) for a in lists))
 
 
 def attempts_of(setup: "Setup", larger: float = 1.0) -> list[tuple[Relaxation, int]]:
@@ -152,12 +197,6 @@ def splits(setup: "Setup") -> bool:
     return setup.config.combine.method != "exact" and not fits
 
 
-def largest_join(setup: "Setup") -> int:
+def largest_join(setup: "Setup") -> float:
     """Return the entries of the largest table that combining can take, if all an agent meets was one table."""
-    tree, most = setup.tree, 1
-    for local in setup.division.locals:
-        met = {*local.interface, *tree.separators[local.agent]}
-        for child in tree.children[local.agent]:
-            met.update(tree.separators[child])
-        most = max(most, prod(int(setup.problem.domains[v]) for v in met))
-    return most
+    return max(joins(setup.problem, setup.division, setup.tree), default=1.0)

@@ -122,7 +122,8 @@ def run_cycle(
         for agent, step in steps.items()
         if setup.tree.parent[agent] < 0
     }
-    return Cycle(steps, post.world.together(values), chosen, roots, [*up, down])
+    found = post.world.together(values)
+    return Cycle({agent: step.finished() for agent, step in steps.items()}, found, chosen, roots, [*up, down])
 
 
 class _Making(NamedTuple):
@@ -193,9 +194,22 @@ def node_of(setup: Setup, agent: int, side: Compression, own: UtilMessage, child
 
 
 def crossing_of(setup: Setup, agent: int, side: Compression) -> list[Table]:
-    """Return the crossing factors placed at an agent, encoded."""
-    placed = [setup.arithmetic.encode(setup.division.crossing[i]) for i in setup.tree.placed[agent]]
-    return [side.table(*table) for table in placed]
+    """Return the crossing factors placed at an agent, encoded; those over the same lists of rows as one."""
+    found, over_lists = list[Table](), dict[tuple[int, ...], int]()
+    for i in setup.tree.placed[agent]:
+        scope, values = setup.arithmetic.encode(setup.division.crossing[i])
+        table = side.table(scope, values)
+        if table.scope == scope:
+            found.append(table)
+            continue
+        axes = sorted(range(len(table.scope)), key=table.scope.__getitem__)
+        table = Table(tuple(table.scope[axis] for axis in axes), table.values.transpose(axes))
+        place = over_lists.setdefault(table.scope, len(found))
+        if place == len(found):
+            found.append(table)
+        else:
+            found[place] = Table(table.scope, setup.arithmetic.add(found[place].values, table.values))
+    return found
 
 
 def run_outside(

@@ -12,7 +12,7 @@ from dmcmc.inference.bounds.tighten import Allowance, tighten
 from dmcmc.inference.dpop.compression import Rows
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.agent.agent import Agent, Means
@@ -135,6 +135,8 @@ def _exact_tables(
         if more.given_up:
             raise OutOfTime("out of time")
         found.tables.update(more.tables)
+    if found.given_up and not setup.timed and setup.config.local.method == "exact":
+        raise OutOfMemory("local.method: exact: an agent's tables do not fit beside the others'; raise budget.memory")
     sampled = {}
     for agent, spent in found.given_up.items():
         why = f"exact elimination was given up after {spent:.2g} s"

@@ -10,13 +10,13 @@ import numpy as np
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import opened
-from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.phases import Post, Sent
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.combination import attempts_of
+from dmcmc.run.combination import attempts_of, relaxation_of
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, Brought, Offer
@@ -167,7 +167,7 @@ class Run:
         except ResourceError as error:
             if self._again is not None and self._last is not None:
                 return self._as_before(time.perf_counter() - begun)
-            if self._last is None and not isinstance(error, OutOfTime):
+            if self._last is None and not self._may_end_by(error):
                 raise
             return error
         (self._first_sent if self._last is None else self._later_sent).extend(cycle.sent)
@@ -183,6 +183,10 @@ class Run:
         self._brought.append(Brought(COMBINE, seconds, self._again))
         self._larger, self._again, self._at_most = self._larger / LARGER, None, self._larger
         return self._last.cycle
+
+    def _may_end_by(self, error: ResourceError) -> bool:
+        """Return whether the incumbent will do where a first combination fails: not if its z was asked for."""
+        return isinstance(error, OutOfTime | OutOfMemory) or relaxation_of(self.setup.config.combine).open
 
     def agree(self, cycle: Cycle | ResourceError) -> Directive:
         """Let rank 0 take in what this cycle found, and tell all ranks whether and how to go on."""
@@ -272,8 +276,8 @@ class Run:
         for number, agent in self.agents.items():
             self.clocks[number] += agent.last
 
-    def give_up(self, error: OutOfTime) -> None:
-        """End with the incumbent: there was no time for more."""
+    def give_up(self, error: ResourceError) -> None:
+        """End with the incumbent: there was no time, or no memory, for more."""
         self.incumbent.give_up(error)
 
     def result(self) -> Result | None:

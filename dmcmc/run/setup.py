@@ -3,12 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
 
 from dmcmc.config.settings import Cooling, Settings, automatic_memory
 from dmcmc.inference.dpop.division import Division, LocalProblem, divide
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
+from dmcmc.inference.dpop.shares import Shares, largest_share, shares_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
@@ -17,7 +19,7 @@ from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import arithmetic_for
+from dmcmc.run.combination import arithmetic_for, room_for_steps
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, too_much
 from dmcmc.samplers.auto.machine import look_around
@@ -27,6 +29,7 @@ from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
 _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up to here, else so many
+_ROW, _STATES = 128, 4  # bytes of a row, both sides and what is thought of it; of each hidden variable in it
 
 _PLANNED, _WORDS = 0.1, 3e8  # of the time, at most, for one order; words of search in a second (counted: no clock)
 
@@ -66,6 +69,8 @@ class Setup(Divided):
         Each agent's work, counted, and what it does.
     limits, rates
         What the choices were made by.
+    room : int
+        Bytes that an agent's UTIL step may take.
     owner : tuple of int
         The rank of each agent.
     """
@@ -76,6 +81,7 @@ class Setup(Divided):
     choices: tuple[Choice, ...]
     limits: Limits
     rates: Rates
+    room: int
     owner: tuple[int, ...]
     backend: Backend
 
@@ -161,20 +167,24 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
     if config.budget.time is not None:
         division = division.searching(_PLANNED * config.budget.time * _WORDS)
 
-    def tree_and_numbers() -> tuple[Arithmetic, PseudoTree]:
-        return arithmetic_for(problem, config.combine), build_pseudotree(problem, division)
+    def basis() -> tuple[Shares, Arithmetic, PseudoTree]:
+        shares = shares_of(config.budget.bytes, parts.original, problem)
+        return shares, arithmetic_for(problem, config.combine), build_pseudotree(problem, division)
 
-    arithmetic, tree = world.together(tree_and_numbers)
+    shares, arithmetic, tree = world.together(basis)
     threads = max(1, cores() // world.local_size)
-    surveys = _surveys(division, config, arithmetic, world, threads)
+    counting = _Counting(config, arithmetic, shares, _rows_at_most(division, config, shares))
+    surveys = _surveys(division, counting, world, threads)
     backend = world.together(partial(Backend.of, config.device, threads, world.local_size))
 
-    def decision() -> tuple[Limits, Rates, tuple[Choice, ...], tuple[int, ...]]:
-        limits, rates = _limits(surveys, config, world.size, threads, measure)
+    def decision() -> tuple[Limits, Rates, tuple[Choice, ...], int, tuple[int, ...]]:
+        limits, rates = _limits(surveys, config, shares, world.size, threads, measure)
         choices = _choose(surveys, config.local.method, limits, rates)
-        return limits, rates, choices, place_agents([choice.seconds for choice in choices], world.size)
+        size = arithmetic.dtype.itemsize
+        room = size * room_for_steps(parts, tree, surveys, choices, shares.steps // size)
+        return limits, rates, choices, room, place_agents([choice.seconds for choice in choices], world.size)
 
-    limits, rates, choices, owner = world.decided(decision)
+    limits, rates, choices, room, owner = world.decided(decision)
     return Setup(
         original=parts.original,
         problem=problem,
@@ -186,39 +196,56 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
         choices=choices,
         limits=limits,
         rates=rates,
+        room=room,
         owner=owner,
         backend=backend,
     )
 
 
-def _surveys(
-    division: Division, config: Settings, arithmetic: Arithmetic, world: World, threads: int
-) -> tuple[Survey, ...]:
+class _Counting(NamedTuple):
+    """What agents' work is counted by; ``rows`` is the most that a sampled agent's table has, where nobody says."""
+
+    config: Settings
+    arithmetic: Arithmetic
+    shares: Shares
+    rows: int
+
+
+def _rows_at_most(division: Division, config: Settings, shares: Shares) -> int:
+    """Return the most rows of a sampled agent's table; fewer where all agents' would be too many for the memory."""
+    if config.local.method == "exact":
+        return _ENUMERATED
+    sizes = [_ROW + _STATES * len(local.hidden) for local in division.locals]
+    needs = [size * min(local.rows, _ENUMERATED) for size, local in zip(sizes, division.locals, strict=True)]
+    return max(1, min(_ENUMERATED, int(largest_share(needs, shares.kept)) // max(sizes, default=1)))
+
+
+def _surveys(division: Division, counting: _Counting, world: World, threads: int) -> tuple[Survey, ...]:
     """Count all agents' work, each on one rank."""
     mine = division.locals[world.rank :: world.size]
 
     def count() -> list[Survey]:
-        if config.local.method in ("auto", "exact"):
+        if counting.config.local.method in ("auto", "exact"):
             run_parallel([partial(getattr, local, "plan") for local in mine], threads)
-        return [_survey(local, config, arithmetic) for local in mine]
+        return [_survey(local, counting) for local in mine]
 
     counted = world.allgather(world.together(count))
     agents = range(len(division.locals))
     return tuple(counted[agent % world.size][agent // world.size] for agent in agents)
 
 
-def _survey(local: LocalProblem, config: Settings, arithmetic: Arithmetic) -> Survey:
+def _survey(local: LocalProblem, counting: _Counting) -> Survey:
     """Count an agent's work; raise what forbids a method that was asked for."""
-    options, memory, method = config.local, config.budget.bytes, config.local.method
-    most = _ENUMERATED if options.rows == "auto" else options.rows
-    listed = 0 if local.rows <= most else (_LISTED if options.rows == "auto" else options.rows)
-    if method != "auto":
+    options, memory, arithmetic = counting.config.local, counting.shares.work, counting.arithmetic
+    most = counting.rows if options.rows == "auto" else options.rows
+    listed = 0 if local.rows <= most else (min(_LISTED, most) if options.rows == "auto" else options.rows)
+    if options.method != "auto":
         checked = local
-        if listed and method != "exact":
+        if listed and options.method != "exact":
             hidden = (*local.interface, *local.hidden)
             checked = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
-        registry.get(method).check(checked, memory, arithmetic)
-    planned = method in ("auto", "exact")
+        registry.get(options.method).check(checked, memory, arithmetic)
+    planned = options.method in ("auto", "exact")
     return survey(local, listed, options.runs, options.samples, memory, arithmetic, planned)
 
 
@@ -230,14 +257,20 @@ def _choose(surveys: Sequence[Survey], method: str, limits: Limits, rates: Rates
 
 
 def _limits(
-    surveys: Sequence[Survey], config: Settings, ranks: int, threads: int, measure: Callable[[], Rates]
+    surveys: Sequence[Survey],
+    config: Settings,
+    shares: Shares,
+    ranks: int,
+    threads: int,
+    measure: Callable[[], Rates],
 ) -> tuple[Limits, Rates]:
     """Return what the run may take, and how fast it is; without a time budget nothing depends on the machine."""
     time, cells = config.budget.time, config.local.cells
     limits = Limits(
         time=time,
         gap=config.budget.gap,
-        memory=config.budget.bytes,
+        memory=shares.work,
+        kept=shares.kept // max(1, len(surveys)),
         cells=None if cells == "auto" else cells,
         threads=1 if time is None else threads,
         ranks=ranks,

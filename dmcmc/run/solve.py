@@ -9,9 +9,11 @@ from collections.abc import Callable
 from functools import partial
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.dpop.shares import bytes_of_tables
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
+from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.interrupt import Ending, Interrupt
@@ -63,7 +65,9 @@ def solve(
     world, progress = world or World(), progress or Silent()
     told = explain if explain is not None and world.rank == 0 else _ignore
     try:
-        return _solve(problem, config, world, progress, told, ending)
+        config = sharing_memory(config, world)
+        with ACCOUNT.open(config.budget.bytes, resident_memory() - bytes_of_tables(problem)):
+            return _solve(problem, config, world, progress, told, ending)
     except BaseException as error:
         world.give_up(error)
         raise
@@ -82,7 +86,6 @@ def _solve(
     ending: Ending | None,
 ) -> Result | None:
     """Divide, start the clock, find a first incumbent, plan, and go through the cycles."""
-    config = sharing_memory(config, world)
     seconds, stop = config.budget.time, NO_STOP if ending is None else Stop(wish=ending.wish)
     warm_up_planning(config, world, progress)
     start = time.perf_counter()
@@ -115,6 +118,6 @@ def _solve(
                 if directive.stop:
                     break
                 run.improve(directive)
-        except OutOfTime as error:
+        except (OutOfTime, OutOfMemory) as error:
             run.give_up(error)
         return run.result()

@@ -20,6 +20,7 @@ from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminat
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.memory import ACCOUNT
 
 _SHIFTS = 6  # times as many sweeps of dual ascent as a row's sweep brings
 _CELLS = 4_000_000_000  # joined cells of the largest z that is tried
@@ -66,7 +67,7 @@ class MiniBucketState:
                 return
             if seconds is not None and steps and plan.cells * COSTS.bound_cell > left * self.backend.threads:
                 return
-            if plan.cells > _CELLS or plan.entries * 8 > _BYTES:
+            if plan.cells > _CELLS or plan.entries * 8 > ACCOUNT.part(1 / 8, _BYTES):
                 self.exhausted = True
                 return
             try:

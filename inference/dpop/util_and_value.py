@@ -41,6 +41,12 @@ class UtilStep:
     elimination: Elimination
     z: int | None = None
 
+    def finished(self) -> "UtilStep":
+        """Return the step without its tables, which nobody asks for once VALUE has been by."""
+        done = self.elimination
+        empty = Elimination(done.plan, np.zeros(0, dtype=done.arithmetic.dtype), done.arithmetic)
+        return UtilStep(self.message, empty, self.z)
+
     @property
     def total(self) -> int | float:
         """The UTIL value of a root: the best utility of its subtree, or a bound on it (encoded)."""
@@ -160,7 +166,8 @@ def outside_steps(
 def _remaining(relaxed: Relaxed) -> UtilMessage:
     """Return the remaining tables; their sum is not below the exact one, whatever was rounded."""
     elimination = relaxed.elimination
-    tables = elimination.remaining()
+    # Copies: as long as there is a view of one table, all that were made on the way stay.
+    tables = tuple(Table(scope, values.copy()) for scope, values in elimination.remaining())
     if relaxed.margin > 0:
         margin = np.array(relaxed.margin, dtype=elimination.arithmetic.dtype)
         tables = absorb([*tables, Table((), margin)], elimination.arithmetic)

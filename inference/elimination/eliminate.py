@@ -20,6 +20,7 @@ from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array
 
@@ -113,11 +114,25 @@ def eliminate(
     ------
     OutOfTime
     """
+    done = Elimination(plan, new_arena(plan, arithmetic), arithmetic, semiring=semiring)
     flat = flat_tables(tables, arithmetic, semiring)
-    done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic, semiring=semiring)
     place_tables(plan, done.arena, flat, arithmetic.dtype.type(arithmetic.lowest), stop)
+    del flat  # a copy of all inputs
     run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
     return done
+
+
+def new_arena(plan: Plan, arithmetic: Arithmetic) -> Array:
+    """Return room for all tables of a plan, contents undefined.
+
+    Raises
+    ------
+    OutOfMemory
+        If the run's budget has no room for it.
+    """
+    entries = max(1, plan.entries)
+    ACCOUNT.claim(entries * arithmetic.dtype.itemsize, f"tables of {len(plan.program.variable)} buckets")
+    return np.empty(entries, dtype=arithmetic.dtype)
 
 
 def run_on_cpu(

@@ -157,5 +157,5 @@ def check_memory(plan: Plan, arithmetic: Arithmetic, memory: int, what: str, rem
         worst = int(plan.sizes.argmax())
         raise ResourceError(
             f"{what} needs {need:,} bytes (largest table: {len(plan.scope(worst))} variables,"
-            f" {int(plan.sizes[worst]):,} entries) and budget.memory allows {memory:,}; {remedy}"
+            f" {int(plan.sizes[worst]):,} entries) and budget.memory leaves it {memory:,}; {remedy}"
         )

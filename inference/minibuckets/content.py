@@ -23,6 +23,7 @@ from dmcmc.inference.minibuckets.plan import Partition, assemble, check_z
 from dmcmc.inference.minibuckets.plan_kernels import greedy_merges
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
 
 _SAMPLES = 128
@@ -186,7 +187,9 @@ class _Work:
         extra = [self.shifts[g] for g in sorted(self.shifts)]
         messages = [t.values for t in self.tables[self.given :]]
         pieces = [*(t.values for t in self.tables[: self.given]), *extra, *messages]
-        arena = np.empty(max(1, sum(p.size for p in pieces)), dtype=self.arithmetic.dtype)
+        size = sum(p.size for p in pieces)
+        ACCOUNT.claim(size * self.arithmetic.dtype.itemsize, "mini-buckets, put together")
+        arena = np.empty(max(1, size), dtype=self.arithmetic.dtype)
         at = 0
         for piece in pieces:
             self.stop.check()

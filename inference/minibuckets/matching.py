@@ -24,7 +24,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
+from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, run_on_cpu
 from dmcmc.inference.elimination.join_kernels import MARGINAL, join, split_bucket
 from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan
@@ -110,7 +110,7 @@ def eliminate_matched(
     """
     flat = flat_tables(tables, arithmetic)
     lowest = arithmetic.dtype.type(arithmetic.lowest)
-    done = Elimination(plan, np.empty(max(1, plan.entries), dtype=arithmetic.dtype), arithmetic)
+    done = Elimination(plan, new_arena(plan, arithmetic), arithmetic)
     ledger = open_ledger(done, flat, room, stop)
     ready = 0
     for first, last in _looks(plan, _large_variables(plan)):

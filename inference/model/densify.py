@@ -17,6 +17,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor, count
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array
 
 _EASY = 2**20  # entries that a table is always expanded to
@@ -69,6 +70,7 @@ def densify(problem: Problem, memory: int) -> DenseProblem:
         cells = prod(factor.shape)
         easy = cells <= max(_EASY, memory // (8 * _SHARE)) and len(factor.shape) <= _MOST_AXES
         if easy and 8 * cells <= memory:
+            ACCOUNT.claim(16 * cells, f"factor {factor.name or list(factor.scope)}, written out")
             chains.factors.append(Factor(factor.scope, factor.table, factor.name))
         else:
             chains.add(factor, memory)

@@ -40,5 +40,9 @@ class OutOfTime(ResourceError):
     """Work that was given up because the time budget ended, or because the user asked for the end."""
 
 
+class OutOfMemory(ResourceError):
+    """Work for which what a run holds already leaves no room in its budget."""
+
+
 class DivisionWarning(UserWarning):
     """Says that giving a problem's variables to so many agents makes it much larger."""

@@ -1,10 +1,16 @@
 """How much memory there is for this process, how much of it is free, and how much of it a single problem may take."""
 
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
+from typing import Any
+
+from dmcmc.inference.runtime.errors import OutOfMemory
 
 MOST_BYTES = 2**34  # 16 GiB
+OWN = 200 << 20  # bytes of the interpreter and its libraries, before a run
+_SMALL = 1 << 22  # bytes that are taken without asking
 
 
 def memory_limit() -> int:
@@ -20,6 +26,94 @@ def process_memory() -> int | None:
     """
     known = [bound for bound in (_machine(), _address_space()) if bound is not None]
     return min(known, default=None)
+
+
+class Account:
+    """What the run in this process may take, and what it holds.
+
+    What is held is what the system says is resident: tables, copies and Python objects alike, whoever made them. So
+    nobody counts twice and nothing is forgotten. What compiling takes is not the run's: a first run, which compiles,
+    has the answers of a later one. Rules that must be the same on all ranks go by :meth:`part`, which depends on the
+    budget alone; :meth:`claim` refuses what would not fit after all.
+    """
+
+    def __init__(self) -> None:
+        self.budget: int | None = None
+        self._own, self._depth, self._before, self._listening = OWN, 0, 0, False
+
+    @contextmanager
+    def open(self, budget: int, own: int = 0) -> Iterator[None]:
+        """Set the bytes that a run may take; within another run, that one's stay.
+
+        Parameters
+        ----------
+        own
+            Bytes that this process held before there was a problem.
+        """
+        if self.budget is not None:
+            yield
+            return
+        self._listen()
+        self.budget, self._own = budget, max(OWN, own)
+        try:
+            yield
+        finally:
+            self.budget, self._own = None, OWN
+
+    def compiling(self, begins: bool) -> None:
+        """Hear that Numba begins, or ends, to compile or to load what is compiled; on any thread."""
+        if begins:
+            if not self._depth:
+                self._before = resident_memory()
+            self._depth += 1
+        elif self._depth:
+            self._depth -= 1
+            if not self._depth:
+                self._own += max(0, resident_memory() - self._before)
+
+    def _listen(self) -> None:
+        if self._listening:
+            return
+        from numba.core import event
+
+        account, self._listening = self, True
+
+        class Compiling(event.Listener):  # type: ignore[misc]
+            def on_start(self, event: Any) -> None:
+                account.compiling(True)
+
+            def on_end(self, event: Any) -> None:
+                account.compiling(False)
+
+        event.register("numba:compiler_lock", Compiling())
+
+    def part(self, share: float, most: int) -> int:
+        """Return a share of the budget, but no more than ``most`` bytes; those where there is no budget."""
+        return most if self.budget is None else min(most, int(share * self.budget))
+
+    def left(self) -> int | None:
+        """Return the bytes that could still be taken; None where there is no budget."""
+        return None if self.budget is None else self.budget + self._own - resident_memory()
+
+    def claim(self, size: int, what: str) -> None:
+        """Refuse what would not fit.
+
+        Raises
+        ------
+        OutOfMemory
+            If so many bytes more would be beyond the budget.
+        """
+        if self.budget is None or size < _SMALL:
+            return
+        left = self.budget + self._own - resident_memory()
+        if size > left:
+            raise OutOfMemory(
+                f"{what}: {readable(size)} more do not fit budget.memory ({readable(self.budget)}), of which"
+                f" {readable(max(0, left))} are left; raise it, or divide the problem into more agents"
+            )
+
+
+ACCOUNT = Account()
 
 
 def free_memory() -> int | None:

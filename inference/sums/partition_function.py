@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
+from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, new_arena, run_on_cpu
 from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
@@ -77,7 +77,7 @@ def log_partition(
         check_z(z, scopes, order, "--z")
         split = plan_mini_buckets(scopes, dense.domains, order, (), z)
     check_memory(split, numbers, memory, f"mini-buckets of z = {z}", "use a smaller z, or raise budget.memory")
-    done = Elimination(split, np.empty(max(1, split.entries)), numbers)
+    done = Elimination(split, new_arena(split, numbers), numbers)
     place_tables(split, done.arena, flat_tables(tables, numbers), np.float64(-np.inf), backend.stop)
     variable = split.program.variable
     again = np.zeros(variable.size, dtype=np.bool_)

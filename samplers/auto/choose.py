@@ -35,8 +35,8 @@ class Limits:
     time : float or None
         Seconds.
     gap : float
-    memory : int
-        Bytes of an agent's tables.
+    memory, kept : int
+        Bytes of an agent's elimination; of what it keeps afterwards.
     cells : int or None
         Joined cells of an agent's elimination at most; None leaves it to the cost model.
     threads, ranks : int
@@ -51,6 +51,7 @@ class Limits:
     time: float | None = None
     gap: float = 0.0
     memory: int = 8 << 30
+    kept: int = 2 << 30
     cells: int | None = None
     threads: int = 1
     ranks: int = 1
@@ -117,8 +118,7 @@ def provider_of(work: Survey, limits: Limits, rates: Rates) -> str:
         return limits.bound
     if work.rows > MOST_ROWS:
         return "mini-bucket"  # the others enumerate rows
-    room = 12 * work.values**2 * work.triangles * (limits.threads + 1)
-    if not work.triangles or room > min(limits.memory, (limits.threads + 1) * CLUSTER_BYTES):
+    if not work.triangles or 12 * work.values**2 * work.triangles > min(limits.kept, CLUSTER_BYTES):
         return "dual"
     share = None if limits.time is None else FIRST_SHARE * limits.time
     return (
@@ -175,7 +175,7 @@ def choose(works: Sequence[Survey], limits: Limits, rates: Rates = NOMINAL) -> l
 def too_much(work: Survey, limits: Limits) -> str:
     """Return what forbids an exact elimination, or an empty string."""
     if work.bytes > limits.memory:
-        return f"exact needs {work.bytes:.2g} bytes, budget.memory allows {limits.memory:.2g}"
+        return f"exact needs {work.bytes:.2g} bytes, budget.memory leaves it {limits.memory:.2g}"
     if limits.cells is not None and work.cells > limits.cells:
         return f"exact takes {work.cells:.2g} cells, local.cells allows {limits.cells:.2g}"
     return ""

@@ -47,6 +47,8 @@ class Survey(NamedTuple):
         Σ largest entries of the factors: what the agent's gap may be.
     obstacle : str
         Why it cannot be sampled; empty if it can.
+    left : tuple of tuple of int
+        Scopes of the tables that the elimination leaves.
     """
 
     agent: int
@@ -68,6 +70,7 @@ class Survey(NamedTuple):
     triangles: int
     weight: float
     obstacle: str
+    left: tuple[tuple[int, ...], ...] = ()
 
 
 def survey(
@@ -118,6 +121,7 @@ def survey(
         triangles=triangles,
         weight=float(sum(magnitudes(flatten([f.scope for f in local.factors], [f.table for f in local.factors])))),
         obstacle=_obstacle(local, listed, memory, arithmetic),
+        left=tuple({plan.scope(t): None for t in plan.remaining}) if planned else (local.interface,),
     )
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.model.chain_model import build_model, flatten_local
@@ -42,6 +43,7 @@ class Chains:
         self.shape = np.array(local.interface_shape, dtype=np.int64)
         dtype = np.uint8 if self.model.domains.max(initial=0) <= 256 else np.int32
         shape = (local.rows, len(local.hidden))
+        ACCOUNT.claim(local.rows * (32 + 3 * dtype().itemsize * len(local.hidden)), "rows that are sampled")
         self.before, self.after = (
             (np.full(local.rows, _NONE, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
         )

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.chains import ColumnField, Contestant, Field, GraphField, Start
@@ -16,7 +17,8 @@ from dmcmc.samplers.local_search.exchange import ALONE, Exchange
 from dmcmc.samplers.local_search.order import sweep_order
 from dmcmc.samplers.local_search.race import Race
 
-_MOST_COLUMNS = 1 << 28  # entries of all columns; chains on larger problems read the tables themselves
+# Entries of all columns, and the part of the budget for them: chains on larger problems read the tables themselves.
+_MOST_COLUMNS, _COLUMNS = 1 << 28, 1 / 16
 
 Values = NDArray[np.int64]
 Found = Callable[[Values], object]
@@ -117,7 +119,7 @@ class LocalSearch:
     def _field(self) -> Field:
         """Columns where they fit, else the problem as it was asked."""
         graph = self.ascent.graph
-        if graph.dense == graph.scope_start.size - 1 and graph.columns <= _MOST_COLUMNS:
+        if graph.dense == graph.scope_start.size - 1 and graph.columns <= ACCOUNT.part(_COLUMNS / 4, _MOST_COLUMNS):
             return ColumnField(self.problem)
         return GraphField(graph, sweep_order(self.original).variables)
 

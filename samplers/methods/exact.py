@@ -19,9 +19,11 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import flatten
 from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
+_LITTLE = 1 << 16  # bytes that are always kept
 _LOOKED_UP = 1 << 22  # rows times variables of an agent whose hidden values are all looked up before its tables go
 
 Witness = Callable[[Mapping[int, int]], dict[int, int]]
@@ -46,24 +48,35 @@ class ExactSolver:
         OutOfTime
             As the backend says.
         """
-        size = sampling.arithmetic.dtype.itemsize
+        size, most = sampling.arithmetic.dtype.itemsize, _most_kept()
         tables: dict[int, SampledTable] = {}
         batch: list[int] = []
         room = 0
         for i, local in enumerate(problems):
             entries = sum(f.table.size for f in local.factors)
-            large = local.plan.entries * size > _KEPT
-            if batch and (large or (room + entries) * size > _KEPT):
+            large = local.plan.entries * size > most
+            if batch and (large or (room + entries) * size > most):
                 tables |= zip(batch, _solve([problems[j] for j in batch], sampling), strict=True)
-                batch, room = [], 0
+                batch, room, most = [], 0, _most_kept()
             if large:
-                tables[i] = _solve_large(local, sampling)
+                tables[i], most = _solve_large(local, sampling), _most_kept()
                 sampling.progress(1)
             else:
                 batch.append(i)
                 room += entries
         tables |= zip(batch, _solve([problems[j] for j in batch], sampling), strict=True)
         return [tables[i] for i in range(len(problems))]
+
+
+def _most_kept() -> int:
+    """Return the bytes of an agent's tables up to which they are kept: fewer when a quarter of the budget is taken.
+
+    What is not kept is made again when it is asked for: the answer is the same.
+    """
+    left, budget = ACCOUNT.left(), ACCOUNT.budget
+    if left is None or budget is None:
+        return _KEPT
+    return max(_LITTLE, min(_KEPT, left - 3 * budget // 4))
 
 
 def at_once(problems: Sequence[LocalProblem], backend: Backend | None) -> list[list[int]]:

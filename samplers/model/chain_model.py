@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.model.column_kernels import link_columns
 from dmcmc.samplers.model.columns import Survey, fill_columns, survey_tables
@@ -120,6 +121,7 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
     scale, violation = _scale(survey, flat)
     compact = _compact(flat, survey, scale, violation)
     links = link_columns(flat.scope_start, flat.scope, domains, width, hidden)
+    ACCOUNT.claim(links.entries * (2 if compact else 4), "columns that chains read")
     data = np.zeros(max(1, links.entries), dtype=np.uint16 if compact else np.int32)
     base = survey.low if compact else survey.top
     variance = fill_columns(flat, domains, width, links, (base, survey.span, scale, violation), data)

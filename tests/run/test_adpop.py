@@ -94,9 +94,9 @@ def test_auto_is_exact_where_the_memory_allows_and_says_where_not():
     assert any("mini-bucket" in how for how in relaxed.provenance["plan"]["combine"].values()) or relaxed.cycle > 1
     assert relaxed.status in ("feasible", "optimal")  # rows that cannot matter are left out then
     assert relaxed.objective <= exact.objective <= relaxed.bound
-    with pytest.raises(ResourceError, match=r"budget\.memory allows 20,000"):
+    with pytest.raises(ResourceError, match=r"its UTIL step needs .*budget\.memory leaves it"):
         answer(problem, {"method": "exact"}, budget=small)
-    with pytest.raises(ResourceError, match=r"with mini-buckets of z = 1, needs .*budget\.memory allows 700"):
+    with pytest.raises(ResourceError, match=r"the problem's own tables take .*budget\.memory allows 700"):
         answer(problem, {"method": "auto"}, budget={"memory": 700})
     bounds = [answer(problem, {"method": "mini-bucket", "z": z}).bound for z in range(1, 9)]
     assert min(bounds) >= exact.objective and bounds[0] > bounds[-1]
@@ -105,7 +105,7 @@ def test_auto_is_exact_where_the_memory_allows_and_says_where_not():
 def test_z_auto_takes_the_memory():
     problem = dense(1)
     taken = []
-    for memory in (5_000, 50_000, 500_000, 50_000_000):
+    for memory in (20_000, 100_000, 1_000_000, 50_000_000):
         result = answer(problem, {"method": "mini-bucket"}, budget={"memory": memory})
         taken.append(min(10 if a.z is None else a.z for a in result.agents))
     assert taken == sorted(taken) and taken[0] < taken[-1]

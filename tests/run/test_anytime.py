@@ -43,7 +43,7 @@ if result is not None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("memory", [20_000, 400_000])
+@pytest.mark.parametrize("memory", [80_000, 1_600_000])
 def test_leaving_rows_out_proves_what_dense_tables_do_not_fit(seed, memory):
     problem = dense_problem(seed)
     best = answer(problem, local={"method": "exact"}).objective
@@ -114,7 +114,7 @@ def test_a_budget_of_time_holds_on_all_ranks(tmp_path):
 
 @needs_mpirun
 def test_cycles_that_leave_rows_out_are_the_same_on_any_number_of_ranks(tmp_path):
-    problem, sections = dense_problem(1), {"local": {"method": "exact"}, "budget": {"memory": 20_000}}
+    problem, sections = dense_problem(1), {"local": {"method": "exact"}, "budget": {"memory": 80_000}}
     config = written(tmp_path, problem, **sections)
     alone = json.loads(answer(problem, **sections).to_json())
     ranks = json.loads(start(3, "-m", "dmcmc", "run", config, "--json").stdout)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
-from msgspec.structs import replace as replace_struct
 from support.ranks import needs_mpirun, start
 from support.runs import Slow, answer, begun, dense_problem, finished, hard_problem
 
@@ -179,8 +178,7 @@ def test_what_does_not_fit_the_memory_ends_a_first_cycle_with_an_error_and_a_lat
     problem, sections = dense_problem(0), {"local": {"method": "exact"}, "combine": {"method": "exact"}}
 
     def tight(run):
-        config = run.setup.config
-        run.setup = replace(run.setup, config=replace_struct(config, budget=replace_struct(config.budget, memory=700)))
+        run.setup = replace(run.setup, room=700)
 
     run = begun(problem, **sections)
     run.first_tables()

@@ -1,6 +1,8 @@
 """How much memory a run may take where nothing says: half of what is free, shared among the ranks of a machine."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -8,8 +10,9 @@ import dmcmc
 from dmcmc.cli.main import main
 from dmcmc.config import settings as configured
 from dmcmc.config.settings import Budget, Settings
+from dmcmc.inference.dpop.util_and_value import Node, util_step
 from dmcmc.mpi.world import World
-from dmcmc.run.setup import sharing_memory
+from dmcmc.run.setup import prepare, sharing_memory
 
 GIB = 1 << 30
 
@@ -80,3 +83,54 @@ def test_the_front_door_says_what_it_took(machine):
     problem = dmcmc.generate("random", agents=2, variables_per_agent=3, domain_size=2)
     assert dmcmc.solve(problem).provenance["config"]["budget"]["memory"] == GIB // 2
     assert dmcmc.solve(problem, memory="2MB").provenance["config"]["budget"]["memory"] == 2_000_000
+
+
+CHILD = """
+import resource, sys
+import dmcmc
+from dmcmc.inference.dpop.split import split
+
+def peak():
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+def solved(nodes, domain_size, memory):
+    network = dmcmc.generate("random-network", nodes=nodes, domain_size=domain_size, density=0.5, tightness=0.0)
+    return dmcmc.solve(split(network, 4), memory=memory, samples=5, runs=1, device="cpu")
+
+solved(8, 3, "20KB")  # loads or compiles what is used
+before = peak()
+result = solved(12, 20, "64MB")
+assert len(result.assignment) == 12 and result.bound is not None
+print(before, peak())
+"""
+
+
+def test_the_peak_of_a_process_stays_within_its_budget():
+    done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=False, timeout=600)
+    assert done.returncode == 0, done.stderr[-2000:]
+    before, after = map(int, done.stdout.split())
+    assert after <= max(before, 200 << 20) + 64_000_000 + 20_000_000
+
+
+def test_a_rank_may_sample_fewer_rows_where_many_agents_have_many(machine):
+    problem = dmcmc.generate("random", agents=4, variables_per_agent=6, domain_size=6, interface_variables=3)
+    ample, tight = (prepare(problem, Settings(budget=Budget(memory=size)), World()) for size in (1 << 30, 1 << 17))
+    assert {work.listed for work in ample.surveys} == {0}
+    assert all(0 < work.listed < work.rows for work in tight.surveys)
+
+
+def test_steps_share_what_combining_may_keep(machine):
+    problem = dmcmc.generate("random", agents=4, variables_per_agent=6, domain_size=6, interface_variables=3)
+    ample, tight = (prepare(problem, Settings(budget=Budget(memory=size)), World()) for size in (1 << 30, 1 << 20))
+    assert ample.room > 1 << 28  # all fit: nobody is held back
+    assert tight.room < (1 << 20) // 4
+
+
+def test_tables_that_were_combined_are_not_kept(machine):
+    problem = dmcmc.generate("random", agents=3, variables_per_agent=4, domain_size=4, interface_variables=2)
+    setup = prepare(problem, Settings(), World())
+    table = setup.division.locals[0]
+    step = util_step(Node((), (), (), table.interface, (), problem.domains, setup.arithmetic))
+    assert step.elimination.arena.size and not step.finished().elimination.arena.size
+    assert step.finished().total == step.total and step.finished().elimination.plan is step.elimination.plan
+    assert all(values.base is None or values.base.size == values.size for _, values in step.message)

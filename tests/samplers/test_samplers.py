@@ -174,7 +174,7 @@ def test_exact_tables_that_do_not_fit_are_refused_with_advice(hidden):
     factors = (Factor.of((0, 1), np.zeros((9, 9))), Factor.of((0,), np.zeros(9)))
     problem = Problem(("a", "b"), np.array([9, 9]), ("me", "you"), owner, factors)
     local = divide(problem).locals[0]
-    with pytest.raises(ResourceError, match=r"local\.method: exact .*budget\.memory allows 10"):
+    with pytest.raises(ResourceError, match=r"local\.method: exact .*budget\.memory leaves it 10"):
         registry.get("exact").check(local, 10, choose_arithmetic(problem.factors))
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.run.controller.offer import ELIMINATE, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
 from dmcmc.samplers import registry
@@ -94,7 +94,7 @@ def eliminate_in_turn(
         try:
             made = registry.get("exact").solve(group, limited)
             tables |= {local.agent: table for local, table in zip(group, made, strict=True)}
-        except OutOfTime:
+        except (OutOfTime, OutOfMemory):
             given_up |= {local.agent: time.perf_counter() - start for local in group}
         total -= expected
     return Eliminated(tables, given_up)

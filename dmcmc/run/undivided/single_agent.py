@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.dpop.shares import shares_of
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.relaxation import Relaxed, Resources, eliminate_within
@@ -117,7 +118,8 @@ def _eliminated(parts: Divided, arithmetic: Arithmetic, stop: Stop) -> Relaxed:
     order = best_order(scopes, dense.domains, range(dense.n_variables), budget=SEARCH_LONG).variables
     stop.check()
     query = Query(tables, dense.domains, order, (), arithmetic)
-    resources = Resources(config.budget.bytes, backend, user="the whole problem")
+    shares = shares_of(config.budget.bytes, parts.original, parts.problem)
+    resources = Resources(shares.work, backend, user="the whole problem")
     return eliminate_within(query, relaxation_of(config.combine), resources)
 
 

@@ -5,6 +5,7 @@ import time
 from typing import Literal
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.dpop.shares import shares_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.threads import cores
@@ -34,7 +35,7 @@ def sums(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Su
         If the tables do not fit the memory.
     """
     start = time.perf_counter()
-    memory, backend = config.budget.bytes, Backend.of(config.device, cores())
+    memory, backend = shares_of(config.budget.bytes, problem).work, Backend.of(config.device, cores())
     z: int | None = None
     value: Number | None
     if task == "count":

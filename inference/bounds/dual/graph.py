@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.scale import DEAD, THRESHOLD, Scale, quantise
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Ints
 
 LANES = 8  # domains are padded to a multiple of this with dead values
@@ -129,7 +130,7 @@ def lay_out(local: LocalProblem, triangles: bool) -> Layout:
             stars.append((scope, table))
     pairs = sorted(matrices, key=lambda p: (p[1] >= h, p))
     cliques = _cliques(pairs, n, h) if triangles else []
-    cliques = cliques[: CLUSTER_BYTES // (12 * size * size)]
+    cliques = cliques[: ACCOUNT.part(1 / 16, CLUSTER_BYTES) // (12 * size * size)]
     hidden_stars = [
         (i, tuple(v for v in scope if v < h)) for i, (scope, _) in enumerate(stars) if any(v < h for v in scope)
     ]

@@ -17,6 +17,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import Device, shared_device
+from dmcmc.inference.runtime.memory import ACCOUNT
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def eliminate_hybrid(
     device = device or shared_device()
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     program = hybrid.plan.program
+    ACCOUNT.claim(hybrid.host_entries * arithmetic.dtype.itemsize, "tables on the host")
     arena = np.empty(max(1, hybrid.host_entries), dtype=arithmetic.dtype)
     flat = flat_tables(flat, arithmetic, semiring)
     done = GpuElimination(hybrid.plan, arena, arithmetic, hybrid, device, semiring=semiring)

@@ -33,6 +33,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat import FlatTables
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import Device, shared_device
+from dmcmc.inference.runtime.memory import ACCOUNT
 
 
 def eliminate_matched_hybrid(
@@ -66,6 +67,7 @@ def eliminate_matched_hybrid(
     """
     device = device or shared_device()
     program, lowest = hybrid.plan.program, arithmetic.dtype.type(arithmetic.lowest)
+    ACCOUNT.claim(hybrid.host_entries * arithmetic.dtype.itemsize, "tables on the host")
     arena = np.empty(max(1, hybrid.host_entries), dtype=arithmetic.dtype)
     done = GpuElimination(hybrid.plan, arena, arithmetic, hybrid, device)
     done.device_arena.append(device.lease(hybrid.device_entries, arithmetic.dtype, done))
