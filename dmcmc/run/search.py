@@ -19,6 +19,7 @@ from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Divided, Setup
+from dmcmc.samplers.local_search.exchange import ALONE
 from dmcmc.samplers.local_search.search import LocalSearch
 
 SWEEPS = 400  # of all chains together, where work is fixed
@@ -28,6 +29,13 @@ _LEAST = 0.02  # seconds of a slice
 _SLICE = 0.3  # seconds of the first
 _PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
+
+
+class _Ranks:
+    """Hands numbers between ranks, as the search wants it: boundary values, step by step."""
+
+    def __init__(self, world: World) -> None:
+        self.rank, self.size, self.all = world.rank, world.size, world.allgather
 
 
 class Search:
@@ -48,9 +56,10 @@ class Search:
         self.parts, self.incumbent, self.world = parts, incumbent, world
         agents = np.array_split(np.arange(parts.problem.n_agents), world.size)[world.rank].tolist()
         threads = max(1, cores() // world.local_size)
-        # By the clock each rank searches on its own, and the best of all is taken; fixed work is the same on all.
+        # By the clock each rank searches on its own, and the best of all is taken; fixed work is shared by agents.
         seed = parts.config.seed + ((world.rank << 96) if parts.timed else 0)
-        self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop)
+        ranks = ALONE if parts.timed else _Ranks(world)
+        self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop, ranks)
         self._until(stop)
 
     def _until(self, stop: Stop) -> None:

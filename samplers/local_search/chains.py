@@ -36,11 +36,14 @@ class Start:
         Of the original variables.
     seed, number : int
         Key its random numbers.
+    utility : int or None
+        What the values are worth in chain units, where that is known.
     """
 
     values: Values
     seed: int
     number: int
+    utility: Any = None
 
     @property
     def key(self) -> NDArray[np.uint64]:
@@ -83,7 +86,7 @@ class Field(Protocol):
         """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
         ...
 
-    def pairs(self, start: Start) -> Contestant | None:
+    def pairs(self, start: Start) -> "Pairs | None":
         """Return moves of pairs, if there are any here."""
         ...
 
@@ -111,11 +114,11 @@ class ColumnField:
     def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
         """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
         hot, cold = span[0] * self.model.spread, span[1] * self.model.spread
-        return _ColumnChain(self, start, np.append(np.geomspace(hot, cold, sweeps), np.zeros(_DESCENT)))
+        return ColumnChain(self, start, np.append(np.geomspace(hot, cold, sweeps), np.zeros(_DESCENT)))
 
-    def pairs(self, start: Start) -> Contestant | None:
+    def pairs(self, start: Start) -> "Pairs | None":
         """Return moves of pairs."""
-        return _Pairs(self, start)
+        return Pairs(self, start)
 
     def may_beat(self, worth: int, values: Values) -> bool:
         """Return whether what has this worth could be better than an assignment."""
@@ -135,7 +138,8 @@ class _ColumnState:
 
     def begin(self) -> int:
         """Fill the scores; return the utility."""
-        return int(begin(self.field.model, self.z, self.scores))
+        utility = int(begin(self.field.model, self.z, self.scores))
+        return utility if self.start.utility is None else int(self.start.utility)
 
     @property
     def worth(self) -> int:
@@ -149,19 +153,20 @@ class _ColumnState:
 
     def values(self) -> Values:
         """Return the best state in the order of the problem's variables."""
-        return self._numbered(self.kept)
+        return self.numbered(self.kept)
 
     def last(self) -> Values:
         """Return the present state in the order of the problem's variables."""
-        return self._numbered(self.z)
+        return self.numbered(self.z)
 
-    def _numbered(self, state: NDArray[np.int32]) -> Values:
+    def numbered(self, state: NDArray[np.int32]) -> Values:
+        """Return a state in the order of the problem's variables."""
         values = np.zeros(state.size, dtype=np.int64)
         values[self.field.order.variables] = state
         return values
 
 
-class _ColumnChain(_ColumnState):
+class ColumnChain(_ColumnState):
     """A chain that cools."""
 
     def __init__(self, field: ColumnField, start: Start, temperatures: NDArray[np.float64]) -> None:
@@ -179,7 +184,7 @@ class _ColumnChain(_ColumnState):
         )  # fmt: skip
 
 
-class _Pairs(_ColumnState):
+class Pairs(_ColumnState):
     """Moves of pairs of variables until none gains."""
 
     sweeps = 0
@@ -194,6 +199,11 @@ class _Pairs(_ColumnState):
                 break
         self.kept = self.z
 
+    def take(self, values: Values, utility: int) -> None:
+        """Take over what another process has found."""
+        self.kept = self.z = values[self.field.order.variables].astype(np.int32)
+        self.utilities[:] = utility
+
 
 class GraphField:
     """A problem as it was asked, any kinds of factors: slower, but nothing has to be laid out."""
@@ -205,7 +215,7 @@ class GraphField:
         """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
         return _GraphChain(self, start, span, sweeps)
 
-    def pairs(self, start: Start) -> Contestant | None:
+    def pairs(self, start: Start) -> "Pairs | None":
         """Return no moves of pairs."""
         return None
 

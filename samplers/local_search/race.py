@@ -4,7 +4,9 @@ Each range has a lineage: its chain of a heat begins where that of the heat befo
 where they began, and cold ones, that improve it, are compared by what they make of the same start.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,10 +28,11 @@ Values = NDArray[np.int64]
 
 @dataclass
 class Entry:
-    """A range, and where its chain goes on; from the best assignment if that is None."""
+    """A range, and where its chain goes on, with what that is worth; from the best assignment if that is None."""
 
     span: Range
     values: Values | None = None
+    utility: Any = None
 
 
 class Race:
@@ -49,7 +52,7 @@ class Race:
         self.entries = [Entry(span) for span in RANGES]
         self._lineages = len(RANGES)
 
-    def next(self, chains: list[Contestant], domains: NDArray[np.int64]) -> None:
+    def next(self, chains: Sequence[Contestant], domains: NDArray[np.int64]) -> None:
         """Go on to the next heat, or to a new race: every other one begins at random values.
 
         Parameters
@@ -63,7 +66,7 @@ class Race:
         kept = ranking[: max(_LEFT, self._lineages // 2)]
         self.sweeps *= 2
         if self.sweeps <= _LAST:
-            self.entries = [Entry(self.entries[i].span, chains[i].last()) for i in sorted(kept)]
+            self.entries = [Entry(self.entries[i].span, chains[i].last(), chains[i].end) for i in sorted(kept)]
             self._lineages = len(self.entries)
             self.entries += [Entry((max(e.span[1], REHEAT * e.span[0]), e.span[1])) for e in self.entries]
             return

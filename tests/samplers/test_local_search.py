@@ -1,6 +1,10 @@
 """Local search over the whole assignment: polished exactly, never worse, deterministic."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -146,3 +150,72 @@ def test_work_looks_at_the_clock():
     late = LocalSearch(problem, problem, (), 0, 1, Stop(until=0.0))
     start = np.zeros(problem.n_variables, dtype=np.int64)
     assert worth(problem, late.improve(start, 10.0, 0)) >= worth(problem, start)
+
+
+class Room:
+    """Ranks as threads of one process: what each gives, all receive."""
+
+    def __init__(self, size):
+        self.size, self.given, self.barrier = size, [None] * size, threading.Barrier(size, timeout=600)
+
+    def exchange(self, rank):
+        def everything(mine):
+            self.given[rank] = mine.copy()
+            self.barrier.wait()
+            told = list(self.given)
+            self.barrier.wait()
+            return told
+
+        return SimpleNamespace(rank=rank, size=self.size, all=everything)
+
+
+def on_ranks(problem, size, sweeps):
+    room = Room(size)
+
+    def rank_of(rank):
+        dense = densify(problem, 1 << 30).problem
+        agents = range(rank, problem.n_agents, size)
+        alone = LocalSearch(problem, dense, agents, 3, 1, Stop(), room.exchange(rank))
+        best = alone.improve(alone.first(), None, sweeps // 2)
+        return alone.improve(best, None, sweeps).tolist()
+
+    with ThreadPoolExecutor(size) as ranks:
+        return list(ranks.map(rank_of, range(size)))
+
+
+@pytest.mark.parametrize("seed", [5, 6, 11])
+def test_ranks_find_together_what_one_process_finds_at_fixed_work(seed):
+    """One and two and three ranks, sparse problems and dense ones, idle agents, hard constraints."""
+    problem = random_problem(seed, variables=30, agents=8, factors=60, domain=5, hard=0.05 * (seed % 2))
+    found = [values for size in (1, 2, 3) for values in on_ranks(problem, size, 700)]
+    assert found == [found[0]] * 6
+
+
+def test_ranks_that_search_together_agree_by_the_clock(monkeypatch):
+    monkeypatch.setattr(LocalSearch, "_dear", lambda self: False)
+    problem = random_problem(6, variables=30, agents=8, factors=60, domain=5, hard=0.0)
+    room = Room(2)
+
+    def rank_of(rank):
+        search = LocalSearch(problem, problem, [rank], 3, 1, Stop(), room.exchange(rank))
+        return search.improve(search.first(), 0.2, 0).tolist()
+
+    with ThreadPoolExecutor(2) as ranks:
+        one, other = ranks.map(rank_of, range(2))
+    assert one == other
+
+
+def test_where_telling_takes_long_ranks_search_on_their_own(monkeypatch):
+    """By the clock only: fixed work has one answer."""
+    problem = random_problem(6, variables=30, agents=8, factors=60, domain=5, hard=0.0)
+    asked = []
+
+    def late(mine):
+        asked.append(mine)
+        time.sleep(0.01)
+        return [mine, mine]
+
+    search = LocalSearch(problem, problem, [0], 3, 1, Stop(), SimpleNamespace(rank=0, size=2, all=late))
+    first = search.first()
+    assert worth(problem, search.improve(first, 0.2, 0)) >= worth(problem, first)
+    assert len(asked) < 10
