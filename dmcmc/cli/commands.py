@@ -52,7 +52,7 @@ def _on_all_ranks(
     """Let rank 0 prepare a job, all ranks do it, and rank 0 deliver what comes out: sooner if a signal asks for it."""
     from dmcmc.mpi.world import connect
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), SIGNALS.unheard():
         warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect says it in one line
         world = connect()
     SIGNALS.join(world)

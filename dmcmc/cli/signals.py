@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dmcmc.mpi.launcher import announced_rank
@@ -68,6 +68,16 @@ class Signals:
             signal.signal(number, _noted)
             signal.siginterrupt(number, False)
         self._listening = True
+
+    @contextlib.contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Let signals end the process by default: MPI starts without letting other threads run."""
+        before = {number: signal.signal(number, signal.SIG_DFL) for number in _WORDS} if self._listening else {}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
     def join(self, world: "World") -> None:
         """Know the ranks from now on."""
@@ -142,6 +152,8 @@ class Signals:
             if self._ending is not None and self._ending.running:
                 self._delivered.wait(_GRACE)
             code = self.finish()
+        elif self._world is None:  # MPI may be about to start: it would hear nothing then
+            code = 128 + self.told
         else:
             time.sleep(_OTHERS)
             self._say(f"rank {self._rank}")
