@@ -120,14 +120,13 @@ class Signals:
         return self._code
 
     def leave(self, code: int) -> None:
-        """End a process that has been told to, however much still works in it; all ranks do."""
+        """End a process that has been told to, however much still works in it; rank 0 first."""
         if not self.told:
             return
         self._code = code
-        if self._world is not None and self._world.comm is not None:
-            from mpi4py import MPI
-
-            MPI.Finalize()
+        if self._rank != 0:  # MPI_Finalize could wait for ever, and nothing would be heard: rank 0 ends all
+            time.sleep(_OTHERS)
+        self._give_up_others(code)
         _exit(code)
 
     def _hear(self, reader: int) -> None:
