@@ -10,7 +10,7 @@ from dmcmc.inference.dpop.util_and_value import Node, UtilMessage, UtilStep, out
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.relaxation import Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.phases import Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
@@ -160,7 +160,7 @@ def _util_work(setup: Setup, making: _Making, limits: Mapping[int, int]) -> Call
         ways = [(replace(how, most=limits.get(agent)), memory) for how, memory in attempts]
         resources = Resources(None, making.backend, lambda: rooms()[agent], setup.problem.agents[agent])
         try:
-            return util_step(node_of(setup, agent, side, table, children), ways, resources)
+            return util_step(node_of(setup, agent, side, table, children, making.backend.stop), ways, resources)
         except OutOfTime:
             raise
         except ResourceError as error:
@@ -180,11 +180,13 @@ def _util_work(setup: Setup, making: _Making, limits: Mapping[int, int]) -> Call
     return work
 
 
-def node_of(setup: Setup, agent: int, side: Compression, own: UtilMessage, children: Sequence[UtilMessage]) -> Node:
+def node_of(
+    setup: Setup, agent: int, side: Compression, own: UtilMessage, children: Sequence[UtilMessage], stop: Stop
+) -> Node:
     """Return an agent with what has come from below, on one side."""
     return Node(
         own,
-        crossing_of(setup, agent, side),
+        crossing_of(setup, agent, side, stop),
         children,
         side.scope(setup.division.locals[agent].interface),
         side.scope(setup.tree.separators[agent]),
@@ -193,23 +195,38 @@ def node_of(setup: Setup, agent: int, side: Compression, own: UtilMessage, child
     )
 
 
-def crossing_of(setup: Setup, agent: int, side: Compression) -> list[Table]:
-    """Return the crossing factors placed at an agent, encoded; those over the same lists of rows as one."""
-    found, over_lists = list[Table](), dict[tuple[int, ...], int]()
+def crossing_of(setup: Setup, agent: int, side: Compression, stop: Stop = NO_STOP) -> list[Table]:
+    """Return the crossing factors placed at an agent, encoded; those over the same lists of rows as one.
+
+    Of two lists, the first agent's variables are replaced last, when factors that share them have been added up:
+    tables over two lists are large.
+
+    Raises
+    ------
+    OutOfTime
+        As ``stop`` says.
+    """
+    found, partly, whole = list[Table](), dict[tuple[int, ...], Table](), dict[tuple[int, ...], Table]()
     for i in setup.tree.placed[agent]:
         scope, values = setup.arithmetic.encode(setup.division.crossing[i])
-        table = side.table(scope, values)
-        if table.scope == scope:
-            found.append(table)
-            continue
-        axes = sorted(range(len(table.scope)), key=table.scope.__getitem__)
-        table = Table(tuple(table.scope[axis] for axis in axes), table.values.transpose(axes))
-        place = over_lists.setdefault(table.scope, len(found))
-        if place == len(found):
-            found.append(table)
+        if listed := side.listed(scope):
+            stop.check()
+            _add_up(setup, partly, side.table(scope, values, listed[0]))
         else:
-            found[place] = Table(table.scope, setup.arithmetic.add(found[place].values, table.values))
-    return found
+            found.append(Table(scope, values))
+    for table in partly.values():
+        stop.check()
+        _add_up(setup, whole, side.table(*table))
+    return found + list(whole.values())
+
+
+def _add_up(setup: Setup, tables: dict[tuple[int, ...], Table], table: Table) -> None:
+    """Add a table to the one over the same variables, in ascending order."""
+    axes = sorted(range(len(table.scope)), key=table.scope.__getitem__)
+    scope, values = tuple(table.scope[axis] for axis in axes), table.values.transpose(axes)
+    if scope in tables:
+        values = setup.arithmetic.add(tables[scope].values, values)
+    tables[scope] = Table(scope, values)
 
 
 def run_outside(
@@ -220,7 +237,8 @@ def run_outside(
     def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
         upper = tables[agent].upper
         assert upper is not None, "only after a cycle in which all had bounds"
-        node = node_of(setup, agent, side, upper, [message.upper or () for message in cycle.steps[agent].received])
+        received = [message.upper or () for message in cycle.steps[agent].received]
+        node = node_of(setup, agent, side, upper, received, setup.backend.stop)
         separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
         return outside_steps(node, outside, separators, _OUTSIDE, Resources(allowance(setup), setup.backend))
 

@@ -183,7 +183,7 @@ class Incumbent:
         prune = prune and self.feasible and self.settings.combine.method == "auto"
         prune = prune and not any(grant.kind == COMBINE for grant in grants)  # which begins from the same tables
         if not grants and not prune:  # what is offered takes longer than there is time
-            self.timed_out = any(report.offers for report in reports)
+            self.timed_out = any(report.offers for report in reports) and not controller.settled
             return Directive(True)
         roots = {agent: value for report in reports for agent, value in report.roots.items()}
         thresholds = self._thresholds(dict(sorted(roots.items())))

@@ -57,20 +57,20 @@ class Compression:
         """Return a scope with the variables of compressed agents replaced, each list once, in order of appearance."""
         return tuple(dict.fromkeys(self._replaced(v) for v in variables))
 
-    def table(self, scope: Sequence[int], values: Array) -> Table:
-        """Return a table over problem variables at the listed rows."""
-        into = self.scope(scope)
+    def table(self, scope: Sequence[int], values: Array, apart: int = -1) -> Table:
+        """Return a table over variables at the listed rows; those of agent ``apart`` stay as they are."""
+        into = tuple(dict.fromkeys(self._replaced(v, apart) for v in scope))
         if into == tuple(scope):
             return Table(into, values)
         index = []
         for v in scope:
-            axis = into.index(self._replaced(v))
+            axis = into.index(self._replaced(v, apart))
             shape = [-1 if i == axis else 1 for i in range(len(into))]
             if into[axis] != v:
                 agent = int(self.owner[v])
                 index.append(self.rows[agent][:, self.interfaces[agent].index(v)].reshape(shape))
             else:
-                index.append(np.arange(self.domains[v]).reshape(shape))
+                index.append(np.arange(self.sizes[v]).reshape(shape))
         return Table(into, np.ascontiguousarray(values[tuple(index)]))
 
     def local(self, local: LocalProblem) -> LocalProblem:
@@ -94,7 +94,11 @@ class Compression:
                 found |= dict(zip(self.interfaces[v - n], row.tolist(), strict=True))
         return found
 
-    def _replaced(self, variable: int) -> int:
+    def listed(self, scope: Sequence[int]) -> list[int]:
+        """Return the agents of a scope's variables that stand for lists of rows, ascending."""
+        return sorted({self._replaced(v) - len(self.domains) for v in scope if self._replaced(v) != v})
+
+    def _replaced(self, variable: int, apart: int = -1) -> int:
         agent = int(self.owner[variable]) if variable < len(self.domains) else -1
-        inside = agent in self.rows and variable in self.interfaces[agent]
+        inside = agent in self.rows and agent != apart and variable in self.interfaces[agent]
         return self.variable(agent) if inside else variable

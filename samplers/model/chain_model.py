@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.model.arithmetic import LARGEST
 from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.model.column_kernels import link_columns
@@ -156,9 +158,16 @@ def _scale(survey: Survey, flat: FlatTables) -> tuple[float, int]:
 
     Without forbidden entries the sums of a variable's columns must fit 2^30. With them 2^k must exceed twice the
     agent's total range, and as many violations as a variable has factors with forbidden entries must fit 2^30.
+
+    Raises
+    ------
+    ProblemError
+        If all utilities together do not fit a float64.
     """
     whole = flat.data.dtype.kind == "i"
     total = float(survey.span.sum())
+    if not total <= 2 * LARGEST:
+        raise ProblemError(f"the utilities add up to more than {LARGEST:.3g}; scale them down")
     most = int(survey.variable_hard.max(initial=0))
     if total == 0.0:
         return 1.0, 2 if most else 0

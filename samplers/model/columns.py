@@ -39,7 +39,8 @@ def survey_tables(flat: FlatTables, hidden: int) -> Survey:
     if flat.data.dtype.kind == "i":  # int64 may not hold the difference, uint64 does
         span = (top.astype(np.uint64) - low.astype(np.uint64)).astype(np.float64)
     else:
-        span = top - low
+        with np.errstate(over="ignore"):  # what is beyond all floats is refused by name
+            span = top - low
     variable_range, variable_hard = per_variable(flat.scope_start, flat.scope, span, hard, hidden)
     return Survey(low, top, span, variable_range, variable_hard)
 

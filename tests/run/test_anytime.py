@@ -49,7 +49,7 @@ def test_leaving_rows_out_proves_what_dense_tables_do_not_fit(seed, memory):
     best = answer(problem, local={"method": "exact"}).objective
     budget = {"memory": memory}
     first = answer(problem, local={"method": "exact"}, combine={"method": "mini-bucket"}, budget=budget | {"gap": 10.0})
-    assert first.cycle == 1 and first.extra_msg_count == 0 and first.bound >= best
+    assert first.cycle <= 1 and first.extra_msg_count == 0 and first.bound >= best
     result = answer(problem, local={"method": "exact"}, budget=budget)
     assert result.cycle > 1 and result.status == "optimal" and result.objective == result.bound == best
     assert next(point.bound for point in result.trace if point.bound is not None) > best

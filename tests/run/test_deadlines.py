@@ -16,12 +16,14 @@ from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run import rank
+from dmcmc.run.controller import controller
 
 HEAD = """
 import os, signal, sys, threading, time
 from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.mpi.world import connect
+from dmcmc.run.controller.offer import Grant
 from dmcmc.run.rank import Run
 from support.runs import Slow, begun, finished
 
@@ -40,14 +42,16 @@ result = finished(begun(problem, world=world, stop=stop, local={"method": "gibbs
 """
 
 INTERRUPTED = """
+def long(directive):
+    return directive._replace(grants=tuple(Grant("KIND", agent, 50.0) for agent in range(2)))
+
 def interrupted(run, directive):
-    if directive.seconds > 1:
-        threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
     Run.improve(run, directive)
 
 local = {"method": "gibbs", "bound": "triangles"}
 run = begun(problem, world=world, local=local, budget={"time": 100})
-result = finished(run, lambda directive: directive._replace(seconds=100.0, sampled=SAMPLED), interrupted)
+result = finished(run, long, interrupted)
 """
 
 PRINT = """
@@ -102,7 +106,7 @@ def test_without_a_time_budget_nothing_is_given_up():
     assert finished(run).status == "optimal" and set(watched.seen) == {float("inf")}
 
 
-def test_an_agent_that_cannot_be_sampled_is_not_given_up():
+def test_an_agent_that_cannot_be_sampled_hears_the_deadline_alone():
     watched = Watched()
 
     def unsampled(setup):
@@ -110,7 +114,8 @@ def test_an_agent_that_cannot_be_sampled_is_not_given_up():
         return replace(setup, backend=watched, surveys=surveys)
 
     run = begun(small(), change=unsampled, budget={"time": 5.0})
-    assert finished(run).status == "optimal" and set(watched.seen) == {float("inf")}
+    end = run.setup.backend.stop.until
+    assert finished(run).status == "optimal" and set(watched.seen) == {end}
 
 
 @needs_mpirun
@@ -134,7 +139,7 @@ def test_out_of_time_in_any_phase_brings_the_incumbent_and_the_best_bound_known(
     def late(*arguments, **more):
         raise OutOfTime("out of time")
 
-    problem = hard_problem(variables=6, domain=5)
+    problem = hard_problem(variables=9, domain=7)
     best = answer(problem, local={"method": "exact"}).objective
     name = {
         "first_tables": "first_tables",
@@ -194,9 +199,9 @@ def test_what_does_not_fit_the_memory_ends_a_first_cycle_with_an_error_and_a_lat
     assert result.status == "optimal" and "want of memory" in result.note and "budget.memory" in result.note
 
 
-@pytest.mark.parametrize(("ranks", "sampled"), [(0, 1.0), (0, 0.0), pytest.param(2, 0.0, marks=needs_mpirun)])
-def test_ctrl_c_is_heard_by_the_agent_at_work(tmp_path, ranks, sampled):
-    result = driven(tmp_path, ranks, INTERRUPTED.replace("SAMPLED", str(sampled)), hard_problem(agents=2))
+@pytest.mark.parametrize(("ranks", "kind"), [(0, "sample"), (0, "bound"), pytest.param(2, "bound", marks=needs_mpirun)])
+def test_ctrl_c_is_heard_by_the_agent_at_work(tmp_path, ranks, kind):
+    result = driven(tmp_path, ranks, INTERRUPTED.replace("KIND", kind), hard_problem(agents=2))
     assert result["status"] == "timeout" and result["time"] < 50
     assert result["objective"] <= result["bound"] and result["assignment"]
 
@@ -212,7 +217,8 @@ def shared_only(floats=False):
 
 @pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize("bound", ["none", "dual", "mini-bucket"])
-def test_what_time_cannot_improve_ends_without_it(bound, floats):
+def test_what_time_cannot_improve_ends_without_it(bound, floats, monkeypatch):
+    monkeypatch.setattr(controller, "_PATIENCE", 0.3)
     result = answer(
         shared_only(floats),
         local={"method": "gibbs", "bound": bound},

@@ -85,7 +85,6 @@ def test_the_problems_have_every_shape():
 
 @pytest.mark.parametrize("method", ["gibbs", "metropolis-hastings", "metropolis-hastings-single"])
 def test_sampled_answers_are_real_and_prove_nothing(method):
-    missed = 0
     for seed in range(60):
         problem = small_problem(seed)
         bounded = answer(problem, method, local={"runs": 1, "samples": 2}, seed=seed)
@@ -98,8 +97,6 @@ def test_sampled_answers_are_real_and_prove_nothing(method):
         assert result.bound is None
         assert result.status in ("infeasible", "feasible", "unsatisfied")
         assert all(agent.method == method and not agent.exact for agent in result.agents)
-        missed += best > HARD and result.objective != problem.to_own_sense(best)
-    assert missed > 0  # so little work does not find every optimum
 
 
 @pytest.mark.parametrize("sense", ["max", "min"])

@@ -178,11 +178,11 @@ def test_explain_says_what_each_agent_does_before_the_result(tmp_path, capfd):
     path.write_text(f"problem: {{generator: meeting-scheduling, {sizes}}}\nlocal: {{cells: 700}}\ndevice: cpu\n")
     assert main(["run", str(path), "--explain", "--json"]) == 0
     out, err = capfd.readouterr()
-    head, *lines, last = err.splitlines()
+    head, *lines, division, last = err.splitlines()
     heads = "agent variables interface rows width cells memory method device estimate reason"
     assert head.split() == heads.split()
     assert len(lines) == 3 and all(line.split()[1:3] == ["5", "1"] for line in lines)
-    assert last.startswith("combine: exact: joined tables take at most ")
+    assert division.startswith("division: ") and last.startswith("combine: exact: joined tables take at most ")
     choices = json.loads(out)["provenance"]["plan"]["choices"]
     assert list(choices) == ["a0", "a1", "a2"]
     for line, choice in zip(lines, choices.values(), strict=True):

@@ -12,6 +12,7 @@ from dmcmc.run.controller.offer import BOUND, COMBINE, SAMPLE, SEARCH, Brought, 
 _SLICE = 0.25  # seconds between two cycles, at least
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
+_PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
 _WITHOUT_ANSWER = {SAMPLE: 0.4, SEARCH: 0.4, BOUND: 0.2}  # hopes as long as hard constraints are broken
 
 
@@ -53,11 +54,15 @@ class Controller:
     ledger : Ledger
     offered : tuple of Offer
         What was last offered, with corrected prices.
+    settled : bool
+        Whether the search, alone, has found nothing better for so long that the run ends before its time.
     """
 
     owner: Sequence[int]
     ledger: Ledger = field(default_factory=Ledger)
     offered: tuple[Offer, ...] = ()
+    settled: bool = False
+    _found: float = 0.0  # seconds after which the best assignment was there
     _last: State | None = None
 
     def enter(self, state: State, brought: Sequence[Brought]) -> None:
@@ -65,6 +70,8 @@ class Controller:
         last, self._last = self._last or State(0.0, 0.0), state
         objective = 0.0 if state.utility is None or last.utility is None else max(0.0, state.utility - last.utility)
         bound = 0.0 if state.bound is None or last.bound is None else max(0.0, last.bound - state.bound)
+        if objective > 0 or (state.utility is not None and last.utility is None):
+            self._found = state.elapsed
         self.ledger.enter(brought, objective, bound, last.gap if math.isfinite(last.gap) else 0.0)
 
     def decide(self, offers: Sequence[Offer]) -> tuple[Grant, ...]:
@@ -88,7 +95,16 @@ class Controller:
         if math.isfinite(state.gap):
             others = max(_OF_SPLITS * state.gap, state.gap - sum(of_agents.values()))
         self.offered = tuple(self._corrected(offer, state, others) for offer in offers)
-        return divide_slice(self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap))
+        grants = divide_slice(self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap))
+        return self._patient(grants, state) if all(grant.kind == SEARCH for grant in grants) else grants
+
+    def _patient(self, grants: tuple[Grant, ...], state: State) -> tuple[Grant, ...]:
+        """Return what a search is granted that is all there is to do: no more than it is worth waiting for."""
+        left = max(_PATIENCE, _TIMES * self._found) - (state.elapsed - self._found)
+        self.settled = bool(grants) and left <= 0 and state.utility is not None
+        if self.settled:
+            return ()
+        return tuple(grant._replace(seconds=min(grant.seconds, max(left, _SLICE))) for grant in grants)
 
     def _corrected(self, offer: Offer, state: State, others: float) -> Offer:
         """Return an offer with its price as this run has it, and a gain no larger than what is open.

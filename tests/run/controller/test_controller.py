@@ -99,3 +99,20 @@ def test_without_an_answer_most_of_the_time_looks_for_one():
     grants = controller.decide([Offer(SAMPLE, math.inf, 0), Offer(BOUND, math.inf, 0)])
     given_time = {grant.kind: grant.seconds for grant in grants}
     assert given_time[SAMPLE] == pytest.approx(2 * given_time[BOUND])
+
+
+def test_a_search_alone_goes_on_ten_times_as_long_as_the_best_took_to_be_found():
+    controller = Controller([0])
+    controller.enter(State(0.1, 1000.0, 5.0), [])
+    controller.enter(State(4.0, 996.0, 7.0), [])
+    offers = [Offer(SEARCH, math.inf)]
+    (grant,) = controller.decide(offers)
+    assert grant.seconds <= 40.0
+    controller.enter(State(30.0, 970.0, 7.0), [])
+    (grant,) = controller.decide(offers)
+    assert grant.seconds == pytest.approx(14.0)
+    controller.enter(State(44.0, 956.0, 7.0), [])
+    assert controller.decide(offers) == () and controller.settled
+    controller = Controller([0])
+    controller.enter(State(500.0, 500.0, None), [])  # nothing that breaks no constraint is given up for
+    assert controller.decide(offers) and not controller.settled

@@ -25,10 +25,11 @@ def sampled(setup):
 
 
 def test_agents_left_to_sampling_are_eliminated_when_there_is_time():
-    result = finished(begun(PROBLEM, change=sampled, budget={"time": 60.0}, device="cpu"))
+    run = begun(PROBLEM, change=sampled, local={"bound": "none"}, budget={"time": 60.0}, device="cpu")
+    result = finished(run)  # without a bound nothing else proves it
     assert result.status == "optimal" and result.objective == soundness.optimum(PROBLEM)
     assert "exact" in {agent.method for agent in result.agents}
-    assert {"sample", "bound", ELIMINATE} <= {done.kind for done in result.work}
+    assert ELIMINATE in {done.kind for done in result.work}
 
 
 def test_a_method_that_was_asked_for_is_not_given_up():
