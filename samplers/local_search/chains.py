@@ -21,6 +21,9 @@ from dmcmc.samplers.model.state_kernels import new_arrays
 _DESCENT = 30  # sweeps at temperature 0 after those that cool
 _PENALTY = 4.0  # of a violation, in spreads: less than in chain models, since the best may lie behind a violation
 
+# As plain Python: kernels take it in, so it is not kept on disk, and each process would compile it.
+_new_arrays = getattr(new_arrays, "py_func", new_arrays)
+
 Values = NDArray[np.int64]
 Halt = NDArray[np.uint8]
 Range = tuple[float, float]
@@ -131,7 +134,7 @@ class _ColumnState:
 
     def __init__(self, field: ColumnField, start: Start) -> None:
         self.field, self.start = field, start
-        self.z, self.scores, self.scratch = new_arrays(field.model)
+        self.z, self.scores, self.scratch = _new_arrays(field.model)
         self.z[:] = start.values[field.order.variables]
         self.kept = self.z.copy()
         self.utilities = np.full(2, np.iinfo(np.int64).min, dtype=np.int64)  # of the state and of the best one
