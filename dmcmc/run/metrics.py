@@ -119,7 +119,7 @@ def result_of(
         metrics |= share.metrics
     agents = tuple(metrics[a] for a in sorted(metrics))
     guarantee, why_not = _guarantee(parts, agents)
-    status = "timeout" if incumbent.timed_out else outcome.status
+    status = "timeout" if incumbent.timed_out and not incumbent.reached else outcome.status
     return Result(
         status=status,
         objective=outcome.objective,
