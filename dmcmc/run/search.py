@@ -89,12 +89,10 @@ class Search:
 
     def before_tables(self, setup: Setup) -> None:
         """Search as long as it pays before there are tables; not where they will soon prove what is best."""
-        proven = all(choice.method == "exact" for choice in setup.choices) and not splits(setup)
-        if not setup.timed:
-            if not proven:
-                self.improve(None, SWEEPS)
-            return
-        self.improve_while_it_pays(self._most(setup, proven))
+        if setup.timed:
+            self.improve_while_it_pays(self._most(setup, will_prove(setup)))
+        elif not will_prove(setup):
+            self.improve(None, SWEEPS)
 
     def improve_while_it_pays(self, most: float) -> None:
         """Search in slices of growing length, as long as they bring something, for so many seconds at most."""
@@ -147,6 +145,11 @@ def _pays(before: Worth, after: Worth) -> bool:
     if after.kept != before.kept or after.kept < 0:
         return True
     return float(after.utility - before.utility) > _PAYS * abs(float(before.utility))
+
+
+def will_prove(setup: Setup) -> bool:
+    """Return whether the tables prove the answer, if there is time for them."""
+    return all(choice.method == "exact" for choice in setup.choices) and not splits(setup)
 
 
 def _ignore(values: NDArray[np.int64]) -> None:

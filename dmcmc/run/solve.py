@@ -19,9 +19,9 @@ from dmcmc.results.result import Result
 from dmcmc.run.interrupt import Ending, Interrupt
 from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
-from dmcmc.run.search import begin
+from dmcmc.run.search import begin, will_prove
 from dmcmc.run.setup import Setup, divided, plan, sharing_memory
-from dmcmc.run.warm_up import warm_up_orders, warm_up_planning, warm_up_search, warm_up_solving
+from dmcmc.run.warm_up import warm_up_chains, warm_up_orders, warm_up_planning, warm_up_search, warm_up_solving
 from dmcmc.run.warm_up_gpu import warm_up_gpu
 
 
@@ -102,6 +102,8 @@ def _solve(
     stoppable = stop is not NO_STOP
     tiny = partial(solve, ending=Ending()) if stoppable else solve
     warming = warm_up_solving(setup, world, progress, tiny, stoppable)
+    if seconds is not None or not will_prove(setup):
+        warming += warm_up_chains(setup, world, progress)
     if seconds is not None:
         warming += warm_up_gpu(setup, world, progress)
     stop = search.delay(warming)

@@ -64,29 +64,57 @@ def warm_up_planning(config: Settings, world: World, progress: Progress) -> None
 
 
 def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
-    """Compile what searches for the first incumbent, and load it: that takes longer than such a search.
+    """Compile what finds and polishes the first incumbent, and load it: that takes longer than to find one.
 
     Returns
     -------
     float
         The seconds that this took.
     """
-    start, flat = time.perf_counter(), parts.problem.flat
-    dense = all(type(factor) is Factor for factor in parts.original.factors)
-    compact = dense and is_compact(flat, parts.problem.n_variables)
-    what = f"search {flat.data.dtype} {dense} {compact}"
+    start, dtype, dense = time.perf_counter(), parts.problem.flat.data.dtype, _is_dense(parts)
 
     def work() -> None:
-        problem = _tiny(np.dtype(np.int32), [flat.data.dtype], hard=not compact)
-        search = LocalSearch(problem if dense else _with_a_list(problem), problem, range(4), 0, 1, NO_STOP)
+        _tiny_search(dtype, dense, compact=True).first()
+
+    _load(f"search {dtype} {dense}", work, world, progress)
+    return time.perf_counter() - start
+
+
+def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
+    """Compile what looks for better assignments than the first, and load it; return the seconds that this took."""
+    start, flat, dense = time.perf_counter(), parts.problem.flat, _is_dense(parts)
+    compact = dense and is_compact(flat, parts.problem.n_variables)
+
+    def work() -> None:
+        search = _tiny_search(flat.data.dtype, dense, compact)
         search.improve(search.first(), None, _SWEEPS)
+
+    _load(f"chains {flat.data.dtype} {dense} {compact}", work, world, progress)
+    return time.perf_counter() - start
+
+
+def _is_dense(parts: Divided) -> bool:
+    """Return whether all factors are tables as they were given."""
+    return all(type(factor) is Factor for factor in parts.original.factors)
+
+
+def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearch:
+    """Return a search of a tiny problem that uses the same kernels."""
+    problem = _tiny(np.dtype(np.int32), [dtype], hard=not compact)
+    return LocalSearch(problem if dense else _with_a_list(problem), problem, range(4), 0, 1, NO_STOP)
+
+
+def _load(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:
+    """Do something on one rank of each node if it never was, and in this process: kernels are read from the disk."""
+
+    def loaded() -> None:
+        work()
         _LOADED.add(what)
 
-    _once(what, work, world, progress)
+    _once(what, loaded, world, progress)
     if what not in _LOADED and not numba.config.DISABLE_JIT:
         with suppress(Exception):  # the run itself will tell what is wrong with it
-            work()
-    return time.perf_counter() - start
+            loaded()
 
 
 def warm_up_orders(parts: Divided, world: World, progress: Progress) -> float:

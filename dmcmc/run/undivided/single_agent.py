@@ -27,7 +27,7 @@ from dmcmc.run.loose_bound import largest_sum
 from dmcmc.run.progress import Silent
 from dmcmc.run.search import SWEEPS, Search, begin
 from dmcmc.run.setup import Divided, divided
-from dmcmc.run.warm_up import warm_up_search
+from dmcmc.run.warm_up import warm_up_chains, warm_up_search
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None = None) -> Result:
@@ -53,7 +53,7 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
     timed = config.budget.time is not None
     start = time.perf_counter()
     parts = divided(problem, config, world)
-    start += warm_up_search(parts, world, quiet)
+    start += warm_up_search(parts, world, quiet) + warm_up_chains(parts, world, quiet)
     stop = Stop(float("inf") if config.budget.time is None else start + config.budget.time, wish=ending.wish)
     search = begin(parts, world, stop, start, quiet)
     ending.best = search.best_so_far
