@@ -120,12 +120,13 @@ def test_time_is_counted_after_compiling(monkeypatch):
     problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
     start = time.perf_counter()
     result = dmcmc.solve(problem, timeout=5)
-    assert len(slept) == 3
-    assert result.time <= time.perf_counter() - start - 0.9
+    assert [what.split()[0] for what in slept] == ["planning", "search", "solving", "chains"]
+    assert result.time <= time.perf_counter() - start - 1.2
     assert all(0 <= point.time <= result.time for point in result.trace)
     start = time.perf_counter()
-    result = dmcmc.solve(problem)
-    assert len(slept) == 6 and result.time <= time.perf_counter() - start - 0.9
+    result = dmcmc.solve(problem)  # proven by its tables: nothing is looked for beside them
+    assert [what.split()[0] for what in slept[4:]] == ["planning", "search", "solving"]
+    assert result.time <= time.perf_counter() - start - 0.9
 
 
 @pytest.mark.parametrize(("budget", "split"), [(1e-5, True), (1e5, False)])
@@ -141,7 +142,7 @@ def test_a_second_run_compiles_nothing(folder, monkeypatch):
     problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
     stages = Stages()
     dmcmc.solve(problem, method="gibbs", timeout=1, progress=stages)
-    assert stages.titles.count(warm_up._TITLE) == 3
+    assert stages.titles.count(warm_up._TITLE) == 4
     again = Stages()
     dmcmc.solve(problem, method="gibbs", timeout=1, progress=again)
     assert warm_up._TITLE not in again.titles
