@@ -44,12 +44,15 @@ class Divided:
         What was asked; the answer is evaluated on it.
     problem : Problem
         The same as dense tables; variables beyond the original ones are hidden states.
+    arithmetic : Arithmetic
+        The numbers that it is solved in: nothing is looked for where they would not hold its sums.
     """
 
     original: Problem
     problem: Problem
     config: Settings
     division: Division
+    arithmetic: Arithmetic
 
     @property
     def timed(self) -> bool:
@@ -75,7 +78,6 @@ class Setup(Divided):
         The rank of each agent.
     """
 
-    arithmetic: Arithmetic
     tree: PseudoTree
     surveys: tuple[Survey, ...]
     choices: tuple[Choice, ...]
@@ -142,7 +144,7 @@ def divided(original: Problem, config: Settings, world: World) -> Divided:
 
     def division() -> Divided:
         problem = densify(original, config.budget.bytes).problem
-        return Divided(original, problem, config, divide(problem))
+        return Divided(original, problem, config, divide(problem), arithmetic_for(problem, config.combine))
 
     return world.together(division)
 
@@ -163,15 +165,14 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
     measure
         Returns this machine's rates, where a choice depends on them.
     """
-    problem, config, division = parts.problem, parts.config, parts.division
+    problem, config, division, arithmetic = parts.problem, parts.config, parts.division, parts.arithmetic
     if config.budget.time is not None:
         division = division.searching(_PLANNED * config.budget.time * _WORDS)
 
-    def basis() -> tuple[Shares, Arithmetic, PseudoTree]:
-        shares = shares_of(config.budget.bytes, parts.original, problem)
-        return shares, arithmetic_for(problem, config.combine), build_pseudotree(problem, division)
+    def basis() -> tuple[Shares, PseudoTree]:
+        return shares_of(config.budget.bytes, parts.original, problem), build_pseudotree(problem, division)
 
-    shares, arithmetic, tree = world.together(basis)
+    shares, tree = world.together(basis)
     threads = max(1, cores() // world.local_size)
     counting = _Counting(config, arithmetic, shares, _rows_at_most(division, config, shares))
     surveys = _surveys(division, counting, world, threads)

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support import naive
 from support.runs import answer
@@ -73,6 +73,7 @@ def check(problem, result):
     combine=st.sampled_from(["auto", "exact", "mini-bucket"]),
     temperature=st.sampled_from(["auto", 1.0, 1e-30, 1e30, {"start": 1e30, "end": 1e-30, "schedule": "geometric"}]),
 )
+@example(0, [1.7e308] * 6, 0.0, [2**62], "auto", "auto", "auto", "auto")
 def test_extreme_numbers_are_answered_soundly_or_refused_in_a_line(
     seed, sizes, hard, constants, method, bound, combine, temperature
 ):

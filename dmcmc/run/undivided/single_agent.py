@@ -10,7 +10,6 @@ from dmcmc.inference.dpop.shares import shares_of
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.relaxation import Relaxed, Resources, eliminate_within
-from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
 from dmcmc.inference.runtime.deadline import Stop
@@ -21,7 +20,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Proof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
-from dmcmc.run.combination import arithmetic_for, relaxation_of
+from dmcmc.run.combination import relaxation_of
 from dmcmc.run.interrupt import Ending
 from dmcmc.run.loose_bound import largest_sum
 from dmcmc.run.progress import Silent
@@ -57,12 +56,11 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
     stop = Stop(float("inf") if config.budget.time is None else start + config.budget.time, wish=ending.wish)
     search = begin(parts, world, stop, start, quiet)
     ending.best = search.best_so_far
-    arithmetic = arithmetic_for(parts.problem, config.combine)
     try:
-        found = _eliminated(parts, arithmetic, stop)
+        found = _eliminated(parts, stop)
     except OutOfTime:
         found = None
-    proof = _proof(found, parts, arithmetic)
+    proof = _proof(found, parts)
     if found is not None:
         _decode(found, search, None if not timed else stop.left)
     outcome = judge(problem, search.worth, parts.division.constants, proof)
@@ -84,15 +82,15 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
             config,
             1,
             cores(),
-            {"arithmetic": arithmetic.dtype.name, "combine": {problem.agents[0]: how}},
+            {"arithmetic": parts.arithmetic.dtype.name, "combine": {problem.agents[0]: how}},
             "cuda" if opened() else "cpu",
         ),
     )
 
 
-def _proof(found: Relaxed | None, parts: Divided, arithmetic: Arithmetic) -> Proof:
+def _proof(found: Relaxed | None, parts: Divided) -> Proof:
     """Return what is proven: by the elimination, or by the largest entries where there was no time for it."""
-    factors = [f for f in parts.problem.factors if f.scope]
+    factors, arithmetic = [f for f in parts.problem.factors if f.scope], parts.arithmetic
     if found is None:
         return Proof([largest_sum(factors, arithmetic)], arithmetic, len(parts.problem.factors))
     return Proof([found.elimination.total()], arithmetic, len(parts.problem.factors), found.margin)
@@ -109,9 +107,9 @@ def _decode(found: Relaxed, search: Search, seconds: float | None) -> None:
         search.improve_while_it_pays(seconds)
 
 
-def _eliminated(parts: Divided, arithmetic: Arithmetic, stop: Stop) -> Relaxed:
+def _eliminated(parts: Divided, stop: Stop) -> Relaxed:
     """Eliminate all variables."""
-    dense, config = parts.problem, parts.config
+    dense, config, arithmetic = parts.problem, parts.config, parts.arithmetic
     backend = replace(Backend.of(config.device, cores()), stop=stop)
     tables = [arithmetic.encode(f) for f in dense.factors if f.scope]
     scopes = [t.scope for t in tables]
