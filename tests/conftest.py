@@ -1,6 +1,7 @@
 """What holds for all tests.
 
-Hypothesis minds no clock: examples compile kernels, and machines are shared. What starts ranks is slow.
+Hypothesis minds no clock: examples compile kernels, and machines are shared. What starts ranks is slow. All tests together
+run in several processes; some of them, by their names, in one.
 """
 
 import pytest
@@ -9,6 +10,14 @@ from support.ranks import needs_mpirun
 
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
 settings.load_profile("shared")
+
+_MOST = 4  # processes: each compiles or loads what its tests need
+
+
+def pytest_xdist_auto_num_workers(config):
+    from dmcmc.inference.runtime.threads import cores  # not at the top: numba may have to be told something before
+
+    return min(_MOST, cores()) if config.args_source is config.ArgsSource.TESTPATHS else 0
 
 
 @pytest.hookimpl(tryfirst=True)
