@@ -1,7 +1,7 @@
 """What holds for all tests.
 
-Hypothesis minds no clock: examples compile kernels, and machines are shared. What starts ranks is slow. All tests together
-run in several processes; some of them, by their names, in one.
+Hypothesis minds no clock: examples compile kernels, and machines are shared. What starts ranks is slow. All tests
+together run in several processes; some of them, by their names, in one.
 """
 
 import pytest
