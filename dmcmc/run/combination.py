@@ -13,7 +13,7 @@ from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.relaxation import EXACT, Relaxation
 from dmcmc.inference.minibuckets.matching import room_of, with_headroom
-from dmcmc.inference.model.arithmetic import LARGEST, Arithmetic, choose_arithmetic
+from dmcmc.inference.model.arithmetic import LARGEST, Arithmetic, arithmetic_of, choose_arithmetic
 from dmcmc.inference.model.exact_sum import exact_sum
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
@@ -59,8 +59,10 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
     ProblemError
         If all utilities together do not fit a float64.
     """
-    arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
-    constants = exact_sum(magnitude(f.table) for f in problem.factors if not f.scope)
+    fixed = [factor for factor in problem.factors if not factor.scope]
+    # All tables lie in one array for the search already; constants have no part in sums.
+    arithmetic = choose_arithmetic(f for f in problem.factors if f.scope) if fixed else arithmetic_of(problem.flat)
+    constants = exact_sum(magnitude(f.table) for f in fixed)
     if constants > LARGEST:
         raise ProblemError(f"constants add up to more than {LARGEST:.3g}; scale them down")
     if combine.method == "mini-bucket" and combine.moment_matching:

@@ -4,12 +4,16 @@ Every rank moves its own agents' variables. The values that come out are complet
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from threading import Event, Thread
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import Stop, Wish
+from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth
@@ -19,7 +23,6 @@ from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Divided, Setup
-from dmcmc.samplers.local_search.exchange import ALONE
 from dmcmc.samplers.local_search.search import LocalSearch
 
 SWEEPS = 400  # of all chains together, where work is fixed
@@ -28,6 +31,7 @@ _BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is 
 _LEAST = 0.02  # seconds of a slice
 _SLICE = 0.3  # seconds of the first
 _PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
+_AT_LEAST = 0.1  # seconds that planning takes where a search beside it is worth while
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
 
 
@@ -56,9 +60,7 @@ class Search:
         self.parts, self.incumbent, self.world = parts, incumbent, world
         agents = np.array_split(np.arange(parts.problem.n_agents), world.size)[world.rank].tolist()
         threads = max(1, cores() // world.local_size)
-        # By the clock each rank searches on its own, and the best of all is taken; fixed work is shared by agents.
-        seed = parts.config.seed + ((world.rank << 96) if parts.timed else 0)
-        ranks = ALONE if parts.timed else _Ranks(world)
+        ranks, seed = _Ranks(world), parts.config.seed
         self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop, ranks)
         self._until(stop)
 
@@ -86,6 +88,36 @@ class Search:
     def polish(self, values: NDArray[np.int64]) -> None:
         """Make an assignment 1-optimal, and the incumbent if that is better."""
         self._take(self._search.polish(values))
+
+    @contextmanager
+    def beside(self) -> Iterator[None]:
+        """Search in a thread of its own while the body works, by the clock; on as many cores as half of all.
+
+        The body must not ask for anything of the search.
+        """
+        search, stop, threads = self._search, self._search.stop, self._search.threads
+        wish, found = Wish(stop.wish.asked), [self.best]
+        told = self.incumbent.update if self.world.rank == 0 else _ignore
+
+        def work() -> None:
+            with suppress(OutOfMemory):
+                if not ended.wait(_AT_LEAST):
+                    found.append(search.improve(found[0], _SHARE * stop.left, 0, told))
+
+        if not self.parts.timed:
+            yield
+            return
+        ended, thread = Event(), Thread(target=work, name="dmcmc search", daemon=True)
+        search.stop, search.threads = replace(stop, wish=wish), max(1, threads // 2)
+        thread.start()
+        try:
+            yield
+        finally:
+            wish.ask()
+            ended.set()
+            thread.join()
+            search.stop, search.threads = stop, threads
+        self._take(found[-1])
 
     def before_tables(self, setup: Setup) -> None:
         """Search as long as it pays before there are tables; not where they will soon prove what is best."""

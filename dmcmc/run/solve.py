@@ -92,17 +92,20 @@ def _solve(
     parts = divided(problem, config, world)
     start += warm_up_search(parts, world, progress)
     if seconds is not None:
+        start += warm_up_chains(parts, world, progress)
+    if seconds is not None:
         stop = Stop(start + seconds, wish=stop.wish if ending is not None else Wish())
     search = begin(parts, world, stop, start, progress)
     if ending is not None:
         ending.best = search.best_so_far
     if seconds is not None:
         search.delay(warm_up_orders(search.parts, world, progress))
-    setup = plan(search.parts, world)
+    with search.beside():
+        setup = plan(parts, world)
     stoppable = stop is not NO_STOP
     tiny = partial(solve, ending=Ending()) if stoppable else solve
     warming = warm_up_solving(setup, world, progress, tiny, stoppable)
-    if seconds is not None or not will_prove(setup):
+    if seconds is None and not will_prove(setup):
         warming += warm_up_chains(setup, world, progress)
     if seconds is not None:
         warming += warm_up_gpu(setup, world, progress)

@@ -18,7 +18,7 @@ from dmcmc.samplers.model.chain_model import ChainModel, build_model
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
 
-_DESCENT = 30  # sweeps at temperature 0 after those that cool
+_DESCENT, _STEPS = 30, 3  # sweeps at temperature 0 after those that cool: on columns, on graphs
 _PENALTY = 4.0  # of a violation, in spreads: less than in chain models, since the best may lie behind a violation
 
 # As plain Python: kernels take it in, so it is not kept on disk, and each process would compile it.
@@ -55,12 +55,26 @@ class Start:
 
 
 class Contestant(Protocol):
-    """One search from one start."""
+    """One search from one start.
+
+    Attributes
+    ----------
+    sweeps, made : int
+        That it makes in all, and that it has made.
+    through : bool
+        Whether there is nothing left to do.
+    """
 
     sweeps: int
+    made: int
+    through: bool
 
     def run(self, halt: Halt) -> None:
-        """Search, until it is through or told to halt."""
+        """Search on, until it is through or told to halt."""
+        ...
+
+    def hasten(self, share: float) -> None:
+        """Leave out sweeps, evenly: only a share of what is left of them is made."""
         ...
 
     @property
@@ -133,16 +147,22 @@ class _ColumnState:
     """A state of a column field with its scores."""
 
     def __init__(self, field: ColumnField, start: Start) -> None:
-        self.field, self.start = field, start
+        self.field, self.start, self.made, self.through = field, start, 0, False
         self.z, self.scores, self.scratch = _new_arrays(field.model)
         self.z[:] = start.values[field.order.variables]
         self.kept = self.z.copy()
         self.utilities = np.full(2, np.iinfo(np.int64).min, dtype=np.int64)  # of the state and of the best one
 
     def begin(self) -> int:
-        """Fill the scores; return the utility."""
+        """Fill the scores; return the utility, which the best state has too."""
         utility = int(begin(self.field.model, self.z, self.scores))
-        return utility if self.start.utility is None else int(self.start.utility)
+        self.utilities[:] = utility if self.start.utility is None else int(self.start.utility)
+        return int(self.utilities[0])
+
+    @property
+    def begun(self) -> bool:
+        """Whether there are scores."""
+        return self.worth > np.iinfo(np.int64).min
 
     @property
     def worth(self) -> int:
@@ -178,13 +198,20 @@ class ColumnChain(_ColumnState):
         self.sweeps = temperatures.size
 
     def run(self, halt: Halt) -> None:
-        """Make sweeps from the start."""
+        """Make the sweeps that are left."""
         colours, number = self.field.order.colours, self.start.number
-        self.utilities[:] = self.begin()
-        anneal(
+        if not self.begun:
+            self.begin()
+        self.made += anneal(
             self.field.model, colours, number % (colours.size - 1), self.z, self.scores, self.scratch, self.kept,
-            self.utilities, self.temperatures, 1, self.start.key, number, halt,
+            self.utilities, self.temperatures[self.made :], 1 + self.made, self.start.key, number, halt,
         )  # fmt: skip
+        self.through = not halt[0] or self.made >= self.sweeps
+
+    def hasten(self, share: float) -> None:
+        """Leave out sweeps that cool."""
+        self.temperatures = _hastened(self.temperatures, self.made, share, _DESCENT)
+        self.sweeps = self.temperatures.size
 
 
 class Pairs(_ColumnState):
@@ -194,13 +221,17 @@ class Pairs(_ColumnState):
 
     def run(self, halt: Halt) -> None:
         """Move pairs as long as that gains."""
-        self.utilities[:] = self.begin()
+        if not self.begun:
+            self.begin()
         while halt[0] == 0:
             gained = pair_moves(self.field.model, self.z, self.scores, 0, self.z.size, halt)
             self.utilities += gained
             if gained == 0:
                 break
-        self.kept = self.z
+        self.kept, self.through = self.z, not halt[0]
+
+    def hasten(self, share: float) -> None:
+        """Do nothing: there are no sweeps."""
 
     def take(self, values: Values, utility: int) -> None:
         """Take over what another process has found."""
@@ -231,22 +262,29 @@ class _GraphChain:
     """A chain that cools, on a graph."""
 
     def __init__(self, field: GraphField, start: Start, span: Range, sweeps: int) -> None:
-        self.field, self.start, self.span, self.sweeps = field, start, span, sweeps
+        self.field, self.start, self.made, self.through, self._spread = field, start, 0, False, 0.0
         self.z, self.kept = start.values.copy(), start.values.copy()
         self.now, self.best = np.full(2, -np.inf), np.full(2, -np.inf)
+        self.temperatures = np.append(np.geomspace(*span, sweeps), np.zeros(_STEPS))  # in spreads
+        self.sweeps = self.temperatures.size
 
     def run(self, halt: Halt) -> None:
-        """Make sweeps from the start."""
+        """Make the sweeps that are left."""
         graph, z = self.field.graph, self.z
         sums = np.zeros((3, graph.widest))
-        spread = float(typical_spread(graph, z, sums)) or 1.0
-        temperatures = np.append(np.geomspace(self.span[0] * spread, self.span[1] * spread, self.sweeps), np.zeros(3))
-        anneal_graph(
-            graph, self.field.order, z, self.kept, sums, self.best, temperatures, _PENALTY * spread, self.start.key,
-            self.start.number, halt,
+        self._spread = spread = self._spread or float(typical_spread(graph, z, sums)) or 1.0
+        self.made += anneal_graph(
+            graph, self.field.order, z, self.kept, sums, self.best, spread * self.temperatures[self.made :],
+            _PENALTY * spread, 1 + self.made, self.start.key, self.start.number, halt,
         )  # fmt: skip
+        self.through = not halt[0] or self.made >= self.sweeps
         weigh(graph, z, sums)
         self.now[:] = -sums[0, 0], sums[1, 0] + sums[2, 0]
+
+    def hasten(self, share: float) -> None:
+        """Leave out sweeps that cool."""
+        self.temperatures = _hastened(self.temperatures, self.made, share, _STEPS)
+        self.sweeps = self.temperatures.size
 
     @property
     def worth(self) -> tuple[float, float]:
@@ -265,3 +303,10 @@ class _GraphChain:
     def last(self) -> Values:
         """Return the present state."""
         return self.z
+
+
+def _hastened(temperatures: NDArray[Any], made: int, share: float, last: int) -> NDArray[Any]:
+    """Return a schedule without some of the sweeps that are left, evenly; never without the last ones."""
+    cooling = np.arange(made, max(made, temperatures.size - last))
+    kept = np.linspace(0, cooling.size, int(share * cooling.size), endpoint=False).astype(np.int64)
+    return np.concatenate([temperatures[:made], temperatures[cooling[kept]], temperatures[cooling.size + made :]])

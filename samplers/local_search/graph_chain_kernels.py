@@ -49,7 +49,7 @@ def draw_value(sums, size, penalty, temperature, chance):
 
 
 @njit(nogil=True)
-def anneal_graph(graph, order, z, kept, sums, worth, temperatures, penalty, key, chain, halt):
+def anneal_graph(graph, order, z, kept, sums, worth, temperatures, penalty, trial, key, chain, halt):
     """Make sweeps over all variables in an order, and keep the best state of their ends.
 
     Parameters
@@ -61,6 +61,13 @@ def anneal_graph(graph, order, z, kept, sums, worth, temperatures, penalty, key,
     temperatures : (sweeps,) float64
     penalty : float
         What a violation costs.
+    trial : int
+        Number of the first sweep, from 1.
+
+    Returns
+    -------
+    int
+        Sweeps made.
     """
     for t in range(temperatures.size):
         moved = False
@@ -69,7 +76,7 @@ def anneal_graph(graph, order, z, kept, sums, worth, temperatures, penalty, key,
                 return t
             v = order[i]
             score_values(graph, z, v, sums)
-            words = philox(key[0], key[1], chain, 1, t + 1, v)
+            words = philox(key[0], key[1], chain, 1, trial + t, v)
             new = draw_value(sums, graph.domains[v], penalty, temperatures[t], uniform(words[0]))
             moved = moved or new != z[v]
             z[v] = new

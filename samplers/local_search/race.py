@@ -38,6 +38,13 @@ class Entry:
 class Race:
     """Who runs the next heat, and how long.
 
+    Parameters
+    ----------
+    spans
+        The ranges that race.
+    left : int
+        How many of them go on to the end.
+
     Attributes
     ----------
     entries : list of Entry
@@ -46,11 +53,12 @@ class Race:
         Of each chain.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, spans: Sequence[Range] = RANGES, left: int = _LEFT) -> None:
+        self._spans, self._left = spans, left
         self.sweeps = self._first = _FIRST
         self._races = 0
-        self.entries = [Entry(span) for span in RANGES]
-        self._lineages = len(RANGES)
+        self.entries = [Entry(span) for span in spans]
+        self._lineages = len(spans)
 
     def next(self, chains: Sequence[Contestant], domains: NDArray[np.int64]) -> None:
         """Go on to the next heat, or to a new race: every other one begins at random values.
@@ -63,7 +71,7 @@ class Race:
             Domain sizes.
         """
         ranking = sorted(range(self._lineages), key=lambda i: (chains[i].end, -i), reverse=True)
-        kept = ranking[: max(_LEFT, self._lineages // 2)]
+        kept = ranking[: max(self._left, self._lineages // 2)]
         self.sweeps *= 2
         if self.sweeps <= _LAST:
             self.entries = [Entry(self.entries[i].span, chains[i].last(), chains[i].end) for i in sorted(kept)]
@@ -73,4 +81,14 @@ class Race:
         self._races += 1
         self._first = self.sweeps = min(self._first * _GROWTH, _LAST // 4)
         start = np.random.default_rng(self._races).integers(0, domains) if self._races % 2 else None
-        self.entries, self._lineages = [Entry(span, start) for span in RANGES], len(RANGES)
+        self.entries, self._lineages = [Entry(span, start) for span in self._spans], len(self._spans)
+
+
+def part_of_race(rank: int, size: int, threads: int) -> Race:
+    """Return the race of one of several ranks that search each on their own: its part of the ranges, in turn.
+
+    Together they are as many as threads, or at least one of each, and as many go on as without ranks.
+    """
+    whole = max(len(RANGES), threads * size)
+    spans = [RANGES[i % len(RANGES)] for i in range(rank % whole, whole, size)]
+    return Race(spans, max(1, max(_LEFT, threads * size // 2) // size))

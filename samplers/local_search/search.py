@@ -1,7 +1,7 @@
 """Local search over the whole assignment, agent by agent: an agent moves its variables given its neighbours' values."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -12,16 +12,16 @@ from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.chains import ColumnChain, ColumnField, Contestant, Field, GraphField, Pairs, Start
+from dmcmc.samplers.local_search.chains import ColumnChain, ColumnField, Contestant, Field, GraphField, Start
 from dmcmc.samplers.local_search.exchange import ALONE, Exchange
+from dmcmc.samplers.local_search.heat import Heat
 from dmcmc.samplers.local_search.order import sweep_order
-from dmcmc.samplers.local_search.race import Race
+from dmcmc.samplers.local_search.race import Race, part_of_race
 from dmcmc.samplers.local_search.together import Together
 
 # Entries of all columns, and the part of the budget for them: chains on larger problems read the tables themselves.
 _MOST_COLUMNS, _COLUMNS = 1 << 28, 1 / 16
-_ASKED = 3  # exchanges that say what one takes
-_DRAW, _TOUCH = 3e-8, 1e-8  # seconds of a draw, and of a column that it moves
+_ALL = 0.8  # of the time that is left is as good as all
 
 Values = NDArray[np.int64]
 Found = Callable[[Values], object]
@@ -61,10 +61,11 @@ class LocalSearch:
         self.ascent = Ascent(original, threads, stop)
         first = original.n_variables
         self._links = [factor for factor in problem.factors if factor.scope and factor.scope[-1] >= first]
-        self._race, self._chains, self._pace = Race(), 0, 0.0
+        self._race: Race | None = None
+        self._heat: Heat | None = None
+        self._chains, self._pace = 0, 0.0
         self._paired: Values | None = None
         self._together: Together | None = None
-        self._apart = False
 
     def first(self) -> Values:
         """Return a first assignment: greedy by factors, then each variable's best value until none is better."""
@@ -84,24 +85,21 @@ class LocalSearch:
         Parameters
         ----------
         seconds
-            How long; None for fixed work, with the same answer on any number of ranks. By the clock ranks may end with
-            different ones; the caller takes the best.
+            How long; None for fixed work, with the same answer on any number of ranks. By the clock each rank searches
+            on its own, with its part of the temperatures; the caller takes the best. What the seconds cut short is gone
+            on with the next time.
         sweeps
             Of all chains together, where work is fixed.
         found
             Called with every better assignment at once.
         """
-        self._apart = seconds is not None and self.exchange.size > 1 and self._dear()
-        best = self._agreed(self.polish(values))
+        best = self.polish(values) if seconds is not None else self._agreed(self.polish(values))
         if self.better(best, values):
             found(best)
-        until = None if seconds is None else time.perf_counter() + seconds
-        left = sweeps
-        while self.original.n_variables and (length := self._length(until, left)) > 0:
-            left -= length * len(self._race.entries)
-            candidate = self._heat(best, length, until)
-            if candidate is not None and self.better(candidate, best):
-                best = candidate
+        if self.original.n_variables:
+            heats = self._by_the_clock(best, seconds) if seconds is not None else self._by_work(best, sweeps)
+            for better in heats:
+                best = better
                 found(best)
         return best
 
@@ -110,52 +108,75 @@ class LocalSearch:
         n = self.original.n_variables
         return self.ascent.better(one[:n], other[:n])
 
-    def _length(self, until: float | None, left: int) -> int:
-        """Return how many sweeps the chains of the next heat make: as many as the race wants, or there is time for.
+    def _by_the_clock(self, best: Values, seconds: float) -> Iterator[Values]:
+        """Yield ever better assignments that this rank's heats find in some seconds, polished."""
+        until = time.perf_counter() + seconds
+        if self._race is None:
+            self._race = part_of_race(self.exchange.rank, self.exchange.size, self.threads)
+        while not self.stop.over and (left := until - time.perf_counter()) > 0:
+            if self._heat is None:
+                length = self._fitting(left)
+                if not length:
+                    return
+                self._heat = self._next_heat(best, length, self.seed + (self.exchange.rank << 96))
+            elif self._last(left):
+                self._heat.fit(left, self._pace / self.threads)
+            heat, begun = self._heat, time.perf_counter()
+            self._run(heat.open, self.stop.by(until))
+            heat.seconds += time.perf_counter() - begun
+            self._pace = heat.pace(self.threads)
+            if not heat.open:
+                self._race.next(heat.chains, self.original.domains)
+                self._heat = None
+            winner = heat.best
+            if self._field.may_beat(winner.worth, best[: self.original.n_variables]):
+                candidate = self._completed(self.ascent.climb(winner.values()))
+                if self.better(candidate, best):
+                    best = candidate
+                    yield best
 
-        Parameters
-        ----------
-        until
-            When to end (``time.perf_counter``); None where ``left`` says how many sweeps all chains may make.
+    def _last(self, left: float) -> bool:
+        """Return whether there is little time for the search when so many seconds are over."""
+        return left >= _ALL * (self.stop.until - time.perf_counter())
+
+    def _fitting(self, left: float) -> int:
+        """Return how many sweeps the chains of the next heat make: as many as the race wants, or down to half of that.
+
+        What takes longer is cut short, and gone on with the next time; where there will be none, all that there is time
+        for.
         """
-        race = self._race
-        length = race.sweeps
-        if self.stop.over:
-            length = 0
-        elif until is None:
-            length = min(length, left // len(race.entries))
-        else:
-            lanes = -(-len(race.entries) // self.threads) if self._alone else len(race.entries)
-            seconds = until - time.perf_counter()
-            length = int(min(length, seconds / (lanes * self._pace))) if self._pace else length * (seconds > 0)
-        return int(self._agreed(np.array([length]))[0])
+        assert self._race is not None
+        length, lanes = self._race.sweeps, -(-len(self._race.entries) // self.threads)
+        if not self._pace:
+            return length
+        fits = int(left / (lanes * self._pace))
+        return min(length, fits) if self._last(left) or 2 * fits >= length else length
 
-    @property
-    def _alone(self) -> bool:
-        """Whether this rank runs its chains by itself."""
-        return self.exchange.size == 1 or self._apart
+    def _by_work(self, best: Values, sweeps: int) -> Iterator[Values]:
+        """Yield ever better assignments that so many sweeps of all chains find, polished; on all ranks together."""
+        race = self._race = self._race or Race()
+        while not self._told(self.stop.over) and (length := min(race.sweeps, sweeps // len(race.entries))) > 0:
+            sweeps -= length * len(race.entries)
+            heat = self._next_heat(best, length, self.seed)
+            if self.exchange.size == 1:
+                self._run(heat.open, self.stop)
+                winner = heat.best
+            else:
+                winner = self._run_together(heat)
+            race.next(heat.chains, self.original.domains)
+            if self._field.may_beat(winner.worth, best[: self.original.n_variables]):
+                candidate = self._completed(self._agreed(self.ascent.climb(self._values(winner))))
+                if self.better(candidate, best):
+                    best = candidate
+                    yield best
 
-    def _dear(self) -> bool:
-        """Return whether telling boundary values takes longer than what is drawn between; the same on all ranks.
-
-        Then, by the clock, ranks search each on their own, from other random numbers; the caller takes the best.
-        """
-        field, waited = self._field, float("inf")
-        for _ in range(_ASKED):
-            begun = time.perf_counter()
-            self.exchange.all(np.zeros(1, dtype=np.int64))
-            waited = min(waited, time.perf_counter() - begun)
-        work = 0.0
-        if isinstance(field, ColumnField):
-            touches = field.model.touch_variable.size
-            sweep = _DRAW * field.order.variables.size + _TOUCH * touches
-            work = sweep * len(self._race.entries) / ((field.order.colours.size - 1) * self.exchange.size)
-        told = self.exchange.all(np.array([waited > work], dtype=np.int64))
-        return bool(told[0][0])
+    def _told(self, over: bool) -> bool:
+        """Return whether the first rank is out of time."""
+        return bool(self._agreed(np.array([over], dtype=np.int64))[0])
 
     def _agreed(self, numbers: Values) -> Values:
-        """Return what the first rank has: by the clock, ranks may have stopped at different moments."""
-        if self._alone:
+        """Return what the first rank has."""
+        if self.exchange.size == 1:
             return numbers
         return self.exchange.all(numbers if self.exchange.rank == 0 else numbers[:0])[0]
 
@@ -167,39 +188,26 @@ class LocalSearch:
             return ColumnField(self.problem)
         return GraphField(graph, sweep_order(self.original).variables)
 
-    def _heat(self, best: Values, length: int, until: float | None) -> Values | None:
-        """Let chains cool from the best assignment; return what they have found, polished, where it may be better.
+    def _next_heat(self, best: Values, length: int, seed: int) -> Heat:
+        """Return chains that cool from the best assignment, or go on from where they were.
 
         Beside them, pairs of variables move where that has not been tried.
         """
-        own, field, race = best[: self.original.n_variables], self._field, self._race
-        seed = self.seed + (self.exchange.rank << 96 if self._apart else 0)
-        chains = []
-        for number, entry in enumerate(race.entries, self._chains):
+        assert self._race is not None
+        own, field, chains = best[: self.original.n_variables], self._field, list[Contestant]()
+        for number, entry in enumerate(self._race.entries, self._chains):
             start = Start(own if entry.values is None else entry.values, seed, number, entry.utility)
             chains.append(field.chain(start, entry.span, length))
         self._chains += len(chains)
         pairs = None
         if self._paired is None or not np.array_equal(own, self._paired):
             pairs, self._paired = field.pairs(Start(own, self.seed, 0)), own
-        begun = time.perf_counter()
-        stop = self.stop if until is None else self.stop.by(until)
-        if self._alone:
-            winner = self._run([*chains, *([pairs] if pairs else [])], stop)
-        else:
-            winner = self._run_together(chains, pairs, stop)
-        lanes = min(self.threads, len(chains)) if self._alone else 1
-        self._pace = (time.perf_counter() - begun) * lanes / sum(chain.sweeps for chain in chains)
-        race.next(chains, self.original.domains)
-        if not field.may_beat(winner.worth, own):
-            return None
-        return self._completed(self._agreed(self.ascent.climb(self._values(winner))))
+        return Heat(chains, pairs)
 
-    def _run(self, contestants: Sequence[Contestant], stop: Stop) -> Contestant:
-        """Run contestants on all threads, until they are through or it is time to end; return the best."""
+    def _run(self, contestants: Sequence[Contestant], stop: Stop) -> None:
+        """Run contestants on all threads, until they are through or it is time to end."""
         halt = np.zeros(1, dtype=np.uint8)
         run_watched([partial(contestant.run, halt) for contestant in contestants], self.threads, stop, halt)
-        return max(contestants, key=lambda contestant: contestant.worth)
 
     def _joined(self) -> Together | None:
         """Return how ranks run chains together; None where each runs all of them."""
@@ -209,17 +217,18 @@ class LocalSearch:
             self._together = Together(field, self.problem, agents, self.exchange)
         return self._together
 
-    def _run_together(self, chains: Sequence[Contestant], pairs: Pairs | None, stop: Stop) -> Contestant:
+    def _run_together(self, heat: Heat) -> Contestant:
         """Run chains on all ranks, each of which moves its agents; the first moves pairs. Return the best."""
-        together = self._joined()
+        together, pairs = self._joined(), heat.pairs
         if together is None:
-            return self._run(chains, stop)
-        together.run([chain for chain in chains if isinstance(chain, ColumnChain)], stop)
-        best = max(chains, key=lambda chain: chain.worth)
-        if pairs is None:
+            self._run(heat.chains, self.stop)
+        else:
+            together.run([chain for chain in heat.chains if isinstance(chain, ColumnChain)], self.stop)
+        best = max(heat.chains, key=lambda chain: chain.worth)
+        if pairs is None or together is None:
             return best
         if self.exchange.rank == 0:
-            self._run([pairs], stop)
+            self._run([pairs], self.stop)
         moved = self._agreed(np.append(pairs.values(), pairs.worth if self.exchange.rank == 0 else 0))
         if moved[-1] <= best.worth:
             return best
@@ -228,7 +237,7 @@ class LocalSearch:
 
     def _values(self, winner: Contestant) -> Values:
         """Return the best assignment of a contestant, from all ranks' parts where it ran on all of them."""
-        if not self._alone and isinstance(winner, ColumnChain) and self._together is not None:
+        if self._together is not None and isinstance(winner, ColumnChain):
             return self._together.gathered(winner)
         return winner.values()
 

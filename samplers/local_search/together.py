@@ -52,7 +52,7 @@ class Together:
     def run(self, chains: Sequence[ColumnChain], stop: Stop) -> None:
         """Let chains make all their sweeps, or as many as there is time for."""
         for chain in chains:
-            chain.utilities[:] = chain.begin()
+            chain.begin()
         through = np.zeros(len(chains), dtype=np.bool_)
         for t in range(max(chain.sweeps for chain in chains)):
             gained, over = self._sweep(chains, t, through, stop)

@@ -1,7 +1,6 @@
 """Local search over the whole assignment: polished exactly, never worse, deterministic."""
 
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from types import SimpleNamespace
@@ -17,7 +16,9 @@ from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.densify import _Chains, densify
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.samplers.local_search.chains import ColumnField, Start
 from dmcmc.samplers.local_search.order import colour_agents, neighbours_of
+from dmcmc.samplers.local_search.race import RANGES, part_of_race
 from dmcmc.samplers.local_search.search import LocalSearch
 
 
@@ -191,31 +192,48 @@ def test_ranks_find_together_what_one_process_finds_at_fixed_work(seed):
     assert found == [found[0]] * 6
 
 
-def test_ranks_that_search_together_agree_by_the_clock(monkeypatch):
-    monkeypatch.setattr(LocalSearch, "_dear", lambda self: False)
+def test_by_the_clock_ranks_wait_for_nobody():
+    """Each has its part of the temperatures, and random numbers of its own; together they have all of them."""
     problem = random_problem(6, variables=30, agents=8, factors=60, domain=5, hard=0.0)
-    room = Room(2)
 
-    def rank_of(rank):
-        search = LocalSearch(problem, problem, [rank], 3, 1, Stop(), room.exchange(rank))
-        return search.improve(search.first(), 0.2, 0).tolist()
+    def on(rank, size):
+        exchange = SimpleNamespace(rank=rank, size=size, all=None)
+        search = LocalSearch(problem, problem, [rank], 3, 1, Stop(), exchange)
+        first = search.first()
+        assert worth(problem, search.improve(first, 0.05, 0)) >= worth(problem, first)
 
-    with ThreadPoolExecutor(2) as ranks:
-        one, other = ranks.map(rank_of, range(2))
-    assert one == other
+    for rank in range(2):
+        on(rank, 2)
+    parts = [part_of_race(rank, 3, 2) for rank in range(3)]
+    assert sorted(entry.span for race in parts for entry in race.entries) == sorted(RANGES)
+    assert len(part_of_race(0, 1, 12).entries) == 12
 
 
-def test_where_telling_takes_long_ranks_search_on_their_own(monkeypatch):
-    """By the clock only: fixed work has one answer."""
+def test_a_search_that_is_cut_short_goes_on_where_it_was():
+    """In many slices chains make the moves that they make in one go."""
     problem = random_problem(6, variables=30, agents=8, factors=60, domain=5, hard=0.0)
-    asked = []
+    field = ColumnField(problem)
+    start = Start(np.zeros(30, dtype=np.int64), 1, 0)
+    whole, slices = (field.chain(start, (1.0, 0.1), 40) for _ in range(2))
+    whole.run(np.zeros(1, dtype=np.uint8))
+    temperatures = slices.temperatures
+    while not slices.through:
+        slices.temperatures, slices.sweeps = temperatures[: slices.made + 7], temperatures.size
+        slices.run(np.zeros(1, dtype=np.uint8))
+        slices.through = slices.made >= whole.made
+    assert (slices.made, slices.worth, slices.end) == (whole.made, whole.worth, whole.end)
+    assert slices.values().tolist() == whole.values().tolist()
 
-    def late(mine):
-        asked.append(mine)
-        time.sleep(0.01)
-        return [mine, mine]
 
-    search = LocalSearch(problem, problem, [0], 3, 1, Stop(), SimpleNamespace(rank=0, size=2, all=late))
-    first = search.first()
-    assert worth(problem, search.improve(first, 0.2, 0)) >= worth(problem, first)
-    assert len(asked) < 10
+@given(st.integers(1, 50), st.floats(0.0, 1.0), st.data())
+def test_hastened_chains_keep_their_range_and_their_descent(sweeps, share, data):
+    problem = random_problem(6, variables=4, agents=2, factors=3, domain=2, hard=0.0)
+    chain = ColumnField(problem).chain(Start(np.zeros(4, dtype=np.int64), 1, 0), (1.0, 0.1), sweeps)
+    whole = chain.temperatures.copy()
+    chain.made = made = data.draw(st.integers(0, whole.size))
+    chain.hasten(share)
+    left = chain.temperatures[made:]
+    assert chain.sweeps == chain.temperatures.size and chain.temperatures[:made].tolist() == whole[:made].tolist()
+    assert set(left.tolist()) <= set(whole[made:].tolist()) and (np.diff(left) <= 0).all()
+    assert (left == 0).sum() == (whole[made:] == 0).sum()
+    assert (left > 0).sum() == int(share * (whole[made:] > 0).sum())
