@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta
 
 from dmcmc.config.document import Document
@@ -22,7 +23,7 @@ class Config(Settings, frozen=True, kw_only=True):
     ``problem`` is ``{file: PATH}``, or ``{generator: NAME, ...}`` with the generator's parameters. Beside a file,
     ``format`` may say what :data:`dmcmc.formats.registry.FORMATS` calls it, ``evidence`` where the observations of a
     UAI or BIF network are, ``distribution`` where a pyDCOP problem's owners are; ``agents`` (a number) and ``split``
-    (one of :data:`dmcmc.inference.dpop.split.METHODS`) give the variables to new agents.
+    (one of :data:`dmcmc.inference.dpop.split.METHODS`) give the variables to new agents. ``reduce`` stands there too.
     """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
@@ -95,5 +96,7 @@ def config_of(document: Document) -> Config:
     """Build a configuration and check what one field alone does not show."""
     config = struct_of(Config, document.data, document.at)
     check_section(config.problem, document)
+    if "reduce" in config.problem:
+        config = msgspec.structs.replace(config, reduce=config.problem["reduce"])
     check_settings(config, document)
     return config

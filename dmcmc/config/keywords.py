@@ -42,11 +42,13 @@ class Keywords(TypedDict, total=False):
     gap: float
     device: str
     seed: int
+    reduce: str
     output: str | os.PathLike[str] | None
 
 
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
-_KEYS: dict[str, Key] = {"device": ("device",), "seed": ("seed",), "output": ("output",), "timeout": ("budget", "time")}
+_KEYS: dict[str, Key] = {name: (name,) for name in ("device", "seed", "reduce", "output")}
+_KEYS["timeout"] = ("budget", "time")
 for _section, _kind in _SECTIONS.items():
     for _name in _kind.__struct_fields__:
         _KEYS.setdefault(_name, (_section, _name))  # of the two methods, local's

@@ -8,6 +8,8 @@ from dmcmc.config.file_options import FILE_OPTIONS
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 
+REDUCE = ("auto", "none")
+
 
 def check_section(problem: Mapping[str, Any], document: Document) -> None:
     """Raise what is wrong with the section, as far as that shows without reading the file."""
@@ -22,14 +24,17 @@ def check_section(problem: Mapping[str, Any], document: Document) -> None:
     if given == ["file"]:
         if "partition" in problem:
             raise ConfigError(f"{document.at(('problem', 'partition'))}: is called problem.split")
-        for name in problem.keys() - {"file", *FILE_OPTIONS}:
-            known = ", ".join(FILE_OPTIONS)
+        for name in problem.keys() - {"file", "reduce", *FILE_OPTIONS}:
+            known = ", ".join((*FILE_OPTIONS, "reduce"))
             raise ConfigError(f"{document.at(('problem', name))}: unknown key; beside a problem file: {known}")
         agents = problem.get("agents", 1)
         if isinstance(agents, bool) or not isinstance(agents, int):
             raise ConfigError(f"{document.at(('problem', 'agents'))}: expected a whole number, got {show(agents)}")
         if "split" in problem and "agents" not in problem:
             raise ConfigError(f"{document.at(('problem', 'split'))}: problem.agents says how many; it is missing")
+    if problem.get("reduce", "auto") not in REDUCE:
+        given_value = show(problem["reduce"])
+        raise ConfigError(f"{document.at(('problem', 'reduce'))}: expected auto or none, got {given_value}")
     for name, value in problem.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")
@@ -63,7 +68,7 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
         return divided(problem, section, at)
     from dmcmc.generators import registry
 
-    params = {"seed": 0} | dict(section)
+    params = {"seed": 0} | {name: value for name, value in section.items() if name != "reduce"}
     family = params.pop("generator")
     try:
         return registry.generate(family, params)

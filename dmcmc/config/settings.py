@@ -151,13 +151,21 @@ class Budget(Section, frozen=True):
 
 
 class Settings(Section, frozen=True):
-    """How to solve: a configuration without its ``problem`` section."""
+    """How to solve: a configuration without its ``problem`` section.
+
+    Attributes
+    ----------
+    reduce : str
+        ``auto``: what cannot matter is taken out of the problem first, where its elimination would be large. In a
+        configuration it is called ``problem.reduce``.
+    """
 
     local: Local = Local()
     combine: Combine = Combine()
     budget: Budget = Budget()
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"
     seed: Seed = 0
+    reduce: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"
     output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
 
 

@@ -66,6 +66,8 @@ def explanation(plan: Plan) -> RenderableType:
     parts: list[RenderableType] = [table]
     if len(plan.agents) > _MOST_AGENTS:
         parts.append(Text(f"... and {len(plan.agents) - _MOST_AGENTS} more agents (all of them in the result's plan)"))
+    if plan.reduced:
+        parts.append(Text(f"reduced: {plan.reduced}"))
     if plan.division:
         parts.append(Text(f"division: {plan.division}"))
     parts.append(Text(f"combine: {plan.combine}"))

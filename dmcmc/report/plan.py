@@ -66,6 +66,8 @@ class Plan(Output, frozen=True, kw_only=True):
         How the agents' tables are combined, or how that is decided.
     later : tuple of str
         What time can be spent on after that, of which what gains most a second is done; empty without a time budget.
+    reduced : str
+        What was taken out of the problem beforehand; empty where it is solved as it is. All else is about what is left.
     """
 
     agents: tuple[AgentPlan, ...]
@@ -76,6 +78,7 @@ class Plan(Output, frozen=True, kw_only=True):
     division: str
     combine: str
     later: tuple[str, ...] = ()
+    reduced: str = ""
 
     def __str__(self) -> str:
         from dmcmc.report.explain import text_of
@@ -113,7 +116,28 @@ def plan_of(setup: "Setup") -> Plan:
         division=_division(setup),
         combine=_combination(setup),
         later=_later(setup) if setup.timed else (),
+        reduced=_reduced(setup),
     )
+
+
+def _reduced(setup: "Setup") -> str:
+    """Return what was taken out of the problem beforehand."""
+    reduction, asked, left = setup.asked.reduction, setup.asked.problem, setup.original
+    if reduction is None:
+        return ""
+    if reduction.infeasible:
+        return "no assignment satisfies the hard constraints: propagation proves it"
+    removed = reduction.removed
+    parts = {
+        "values inconsistent": removed.inconsistent,
+        "dominated": removed.dominated,
+        "variables fixed": removed.fixed,
+        "eliminated in place": removed.eliminated,
+        "free": removed.free,
+    }
+    what = ", ".join(f"{count:,} {name}" for name, count in parts.items() if count) or "factors joined"
+    sizes = f"{asked.n_variables:,} variables and {len(asked.factors):,} factors to {left.n_variables:,}"
+    return f"{sizes} and {len(left.factors):,} ({what}; {removed.seconds:.2g} s)"
 
 
 def _division(setup: "Setup") -> str:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from dmcmc.inference.runtime.memory import readable
 from dmcmc.inference.runtime.types import Number
-from dmcmc.results.result import AgentMetrics, Result, WorkDone
+from dmcmc.results.result import AgentMetrics, Reductions, Result, WorkDone
 
 _MOST_AGENTS = 20
 
@@ -47,6 +47,8 @@ def _overview(result: Result, details: Sequence[tuple[str, str]]) -> Table:
     ]
     if result.violation:
         rows.append(("violations", str(result.violation)))
+    if result.reductions is not None:
+        rows.append(("reduced", _removed(result.reductions)))
     if result.note is not None:
         rows.append(("note", result.note))
     rows.append(("time", f"{result.time:.3f} s"))
@@ -55,6 +57,12 @@ def _overview(result: Result, details: Sequence[tuple[str, str]]) -> Table:
         g = result.guarantee
         rows.append(("guarantee", f"top {100 * g.alpha:g} % with probability {g.probability:.4f} ({g.note})"))
     return overview(rows)
+
+
+def _removed(removed: Reductions) -> str:
+    """Return what was taken out beforehand."""
+    variables = removed.fixed + removed.eliminated + removed.free
+    return f"by {variables:,} variables, {removed.inconsistent + removed.dominated:,} values in {removed.seconds:.3f} s"
 
 
 def overview(rows: Iterable[tuple[str, str]]) -> Table:

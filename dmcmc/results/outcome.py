@@ -65,13 +65,16 @@ class Proof(NamedTuple):
     addends
         Tables that they sum over.
     margin
-        What moment matching of floats adds to them for its own rounding.
+        What moment matching of floats adds to them for its own rounding, and reductions for theirs.
+    beside
+        What the whole is worth beside them, constants not counted: what reductions have taken out. Exact.
     """
 
     roots: Sequence[Number]
     arithmetic: Arithmetic
     addends: int
     margin: float = 0.0
+    beside: Exact = 0
 
 
 def judge(problem: Problem, worth: Worth, constants: Sequence[Factor], proof: Proof | None) -> Outcome:
@@ -94,14 +97,14 @@ def judge(problem: Problem, worth: Worth, constants: Sequence[Factor], proof: Pr
     bound: Number | None = None
     proven = False
     if proof is not None:
-        roots, arithmetic, terms, margin = proof
+        roots, arithmetic, terms, margin, beside = proof
         if any(arithmetic.is_lowest(root) for root in roots):
             return Outcome("infeasible", None, None, None, None)
         outward = arithmetic.outward(sum(roots) + margin if margin else sum(roots), terms)
         if math.isfinite(outward):
-            utility = not_below(exact_sum([outward, *(f.table.item() for f in constants)]))
+            utility = not_below(beside + exact_sum([outward, *(f.table.item() for f in constants)]))
             bound = problem.to_own_sense(utility) if math.isfinite(utility) else None
-        proven = arithmetic.same(worth.utility, exact_sum(roots), terms, margin)
+        proven = arithmetic.same(worth.utility, exact_sum(roots) + beside, terms, margin)
     if not feasible:
         return Outcome("unsatisfied", None, bound, None, -worth.kept)
     return Outcome("optimal" if proven else "feasible", objective, bound, gap_of(objective, bound), 0)

@@ -95,6 +95,30 @@ class WorkDone(msgspec.Struct, frozen=True):
     bound: float
 
 
+class Reductions(msgspec.Struct, frozen=True, kw_only=True):
+    """What was taken out of the problem before anything else, by what; the answer has it back.
+
+    Attributes
+    ----------
+    inconsistent, dominated : int
+        Values that no assignment has, by arc consistency; values that others are never worse than.
+    fixed, eliminated, free : int
+        Variables that had one value left, that were maximised out in place, and that no factor is over.
+    factors, cells : int
+        How many fewer factors there are, and fewer entries in all.
+    seconds : float
+    """
+
+    inconsistent: int = 0
+    dominated: int = 0
+    fixed: int = 0
+    eliminated: int = 0
+    free: int = 0
+    factors: int = 0
+    cells: int = 0
+    seconds: float = 0.0
+
+
 class GuaranteeReport(msgspec.Struct, frozen=True):
     """Theorem 1 of the DMCMC paper; see :func:`guarantee_report`."""
 
@@ -169,6 +193,8 @@ class Result(Output, frozen=True, kw_only=True):
         Rounds of a cyclic algorithm.
     note
         What a reader should know besides: why a run ended early. None where there is nothing.
+    reductions
+        What was taken out of the problem beforehand, by what; None where it was solved as it is.
     work
         What each kind of work took and brought, in the order of their first use.
     agents, trace, guarantee, provenance
@@ -190,6 +216,7 @@ class Result(Output, frozen=True, kw_only=True):
     extra_msg_size: int = 0
     cycle: int | None = None
     note: str | None = None
+    reductions: Reductions | None = None
     work: tuple[WorkDone, ...] = ()
     agents: tuple[AgentMetrics, ...] = ()
     trace: tuple[TracePoint, ...] = ()

@@ -30,7 +30,7 @@ class Incumbent:
     Attributes
     ----------
     original : Problem
-        What was asked.
+        What was asked, or what reductions have left of it.
     settings : Settings
     start : float
         When the solve began (``time.perf_counter``).
@@ -94,11 +94,15 @@ class Incumbent:
     def outcome(self) -> Outcome:
         """What the best assignment and the best bound say together."""
         assert self.worth is not None, "there has been no assignment"
-        proof = None
-        if self._bound is not None:
-            assert self.setup is not None
-            proof = Proof([self._bound], self.setup.arithmetic, len(self.setup.problem.factors))
-        return judge(self.original, self.worth, self._constants, proof)
+        return judge(self.original, self.worth, self._constants, self.proof)
+
+    @property
+    def proof(self) -> Proof | None:
+        """The best bound as it is judged by; None where nothing is proven."""
+        if self._bound is None:
+            return None
+        assert self.setup is not None
+        return Proof([self._bound], self.setup.arithmetic, len(self.setup.problem.factors))
 
     @cached_property
     def _constants(self) -> list[Factor]:

@@ -1,10 +1,12 @@
 """From what the ranks have at the end to a Result."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.device import opened
@@ -15,6 +17,7 @@ from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, WorkDone, guarantee_report
 from dmcmc.run.controller.ledger import Ledger
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.reduced.before import report_of
 from dmcmc.run.setup import Divided, Setup, temperature_of
 from dmcmc.samplers.auto.choose import Choice
 from dmcmc.samplers.contract.protocol import SampledTable
@@ -43,13 +46,13 @@ def metrics_of(
     setup: Setup, agent: int, work: Work, rank: int, sent: Sequence[Sent], extra: Sequence[Sent]
 ) -> AgentMetrics:
     """Return what one agent did."""
-    local, own, table = setup.division.locals[agent], range(setup.original.n_variables), work.table
+    local, table, owned = setup.division.locals[agent], work.table, np.flatnonzero(setup.asked.problem.owner == agent)
     metrics = AgentMetrics(
         name=setup.problem.agents[agent],
         method=setup.methods[agent],
         exact=False,
-        variables=sum(v in own for v in (*local.interface, *local.hidden)),
-        interface=sum(v in own for v in local.interface),
+        variables=len(owned),
+        interface=len(setup.shared.intersection(owned.tolist())),
         rank=rank,
         rows=local.rows,
         msg_count=sum(s.count for s in sent),
@@ -103,7 +106,13 @@ def early_result(parts: Divided, incumbent: Incumbent, ranks: int, cycles: int) 
 
 
 def result_of(
-    parts: Divided, incumbent: Incumbent, shares: Sequence[Share], ranks: int, seconds: float, cycles: int
+    parts: Divided,
+    incumbent: Incumbent,
+    shares: Sequence[Share],
+    ranks: int,
+    seconds: float,
+    cycles: int,
+    polish: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
 ) -> Result:
     """Put the ranks' parts together; agents of which nothing is reported are left out.
 
@@ -111,9 +120,12 @@ def result_of(
     ----------
     parts
         The setup, where all has been planned.
+    polish
+        As for :meth:`dmcmc.run.reduced.after.Asked.answer`.
     """
     assert incumbent.answer is not None
-    problem, (values, outcome) = parts.original, incumbent.answer
+    problem = parts.asked.problem
+    values, outcome = parts.asked.answer(incumbent.answer, incumbent.proof, polish)
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
@@ -126,7 +138,7 @@ def result_of(
         bound=outcome.bound,
         gap=outcome.gap,
         violation=outcome.violation,
-        assignment=None if outcome.status == "infeasible" else problem.assignment(values[: problem.n_variables]),
+        assignment=None if outcome.status == "infeasible" else problem.assignment(values),
         sense="max" if problem.sense == "max" else "min",
         time=seconds,
         simulated_time=max(share.clock for share in shares),
@@ -136,6 +148,7 @@ def result_of(
         extra_msg_size=sum(m.extra_msg_size for m in agents),
         cycle=cycles,
         note=incumbent.note or why_not,
+        reductions=report_of(parts.asked.reduction),
         work=() if incumbent.controller is None else _work(incumbent.controller.ledger),
         agents=agents,
         trace=tuple(incumbent.trace),
@@ -170,7 +183,7 @@ def _guarantee(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[Guarante
     sampled = [agent for agent in agents if not agent.exact]
     others = sorted({agent.method for agent in sampled} - _CLAIMED)
     drawn = min((agent.samples for agent in sampled), default=0)
-    if len(agents) < parts.original.n_agents:
+    if len(agents) < parts.asked.problem.n_agents:
         why = "the run ended before all agents had reported"
     elif others:
         why = f"{others[0]} is none of {', '.join(sorted(_CLAIMED))}"

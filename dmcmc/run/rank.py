@@ -290,7 +290,8 @@ class Run:
         if not self.incumbent.bounded:
             self.incumbent.update_bound(whole_bound(self.setup, [share.loose for share in shares]))
         seconds = time.perf_counter() - self.incumbent.start
-        return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles)
+        polish = self.search.polish_asked
+        return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles, polish)
 
     def best_so_far(self) -> Result:
         """Return what would be the result if nothing else came, from any thread and without other ranks (rank 0)."""

@@ -23,6 +23,7 @@ from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Divided, Setup
+from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.search import LocalSearch
 
 SWEEPS = 400  # of all chains together, where work is fixed
@@ -118,6 +119,10 @@ class Search:
             thread.join()
             search.stop, search.threads = stop, threads
         self._take(found[-1])
+
+    def polish_asked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Make an assignment of what was asked, before it was reduced, 1-optimal."""
+        return Ascent(self.parts.asked.problem, 1, self._search.ascent.stop).climb(values)
 
     def before_tables(self, setup: Setup) -> None:
         """Search as long as it pays before there are tables; not where they will soon prove what is best."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import msgspec
@@ -15,11 +15,13 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.placement import place_agents
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import arithmetic_for, room_for_steps
+from dmcmc.run.reduced.after import Asked
+from dmcmc.run.reduced.before import reduction_of
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, too_much
 from dmcmc.samplers.auto.machine import look_around
@@ -40,19 +42,29 @@ class Divided:
 
     Attributes
     ----------
+    asked : Asked
+        What was asked, and the way back to it: the answer is evaluated on it.
     original : Problem
-        What was asked; the answer is evaluated on it.
+        That, or what reductions have left of it.
     problem : Problem
         The same as dense tables; variables beyond the original ones are hidden states.
     arithmetic : Arithmetic
         The numbers that it is solved in: nothing is looked for where they would not hold its sums.
     """
 
+    asked: Asked
     original: Problem
     problem: Problem
     config: Settings
     division: Division
     arithmetic: Arithmetic
+
+    @cached_property
+    def shared(self) -> frozenset[int]:
+        """The variables of what was asked that share a factor with another agent's."""
+        owner = self.asked.problem.owner.tolist()
+        scopes = [factor.scope for factor in self.asked.problem.factors if len({owner[v] for v in factor.scope}) > 1]
+        return frozenset(v for scope in scopes for v in scope)
 
     @property
     def timed(self) -> bool:
@@ -139,12 +151,24 @@ def sharing_memory(settings: Settings, world: World) -> Settings:
     return msgspec.structs.replace(settings, budget=settings.budget.shared(least))
 
 
-def divided(original: Problem, config: Settings, world: World) -> Divided:
-    """Divide the problem among its agents; called by all ranks."""
+def divided(asked: Problem, config: Settings, world: World, stop: Stop = NO_STOP) -> Divided:
+    """Reduce the problem, and divide it among its agents; called by all ranks.
+
+    Parameters
+    ----------
+    stop
+        When to end reducing; not looked at on several ranks, which have to agree.
+    """
 
     def division() -> Divided:
-        problem = densify(original, config.budget.bytes).problem
-        return Divided(original, problem, config, divide(problem), arithmetic_for(problem, config.combine))
+        original, memory = asked, config.budget.bytes
+        problem = densify(original, memory).problem
+        reduction = reduction_of(original, problem, config, stop if world.size == 1 else NO_STOP)
+        if reduction is not None:
+            original = reduction.problem
+            problem = densify(original, memory).problem
+        numbers = arithmetic_for(problem, config.combine)
+        return Divided(Asked(asked, reduction), original, problem, config, divide(problem), numbers)
 
     return world.together(division)
 
@@ -170,7 +194,8 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
         division = division.searching(_PLANNED * config.budget.time * _WORDS)
 
     def basis() -> tuple[Shares, PseudoTree]:
-        return shares_of(config.budget.bytes, parts.original, problem), build_pseudotree(problem, division)
+        shares = shares_of(config.budget.bytes, parts.asked.problem, parts.original, problem)
+        return shares, build_pseudotree(problem, division)
 
     shares, tree = world.together(basis)
     threads = max(1, cores() // world.local_size)
@@ -187,6 +212,7 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
 
     limits, rates, choices, room, owner = world.decided(decision)
     return Setup(
+        asked=parts.asked,
         original=parts.original,
         problem=problem,
         config=config,

@@ -89,7 +89,7 @@ def _solve(
     seconds, stop = config.budget.time, NO_STOP if ending is None else Stop(wish=ending.wish)
     warm_up_planning(config, world, progress)
     start = time.perf_counter()
-    parts = divided(problem, config, world)
+    parts = divided(problem, config, world, stop)
     start += warm_up_search(parts, world, progress)
     if seconds is not None:
         start += warm_up_chains(parts, world, progress)

@@ -7,37 +7,38 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.reductions.network import Network
-from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.types import Array
 
 _RIVALS = 2  # values that all others of a variable are held against: the work stays linear in the tables
 
 
-def remove_dominated(network: Network, stop: Stop) -> int:
-    """Take out dominated values of every variable; return how many went.
+def remove_dominated(network: Network) -> int:
+    """Take out dominated values of every variable that only its own agent meets; return how many went.
 
     Value x is dominated by y if Σ_f min over the others of f(y, ·) − f(x, ·) is not negative (Goldstein's criterion).
     What is dominated goes at once, so two equal values never both go.
     """
-    gone = 0
-    for v in network.open():
-        if stop.over:
+    waiting, network.unheld, gone = sorted(network.unheld), set(), 0
+    for v in waiting:
+        if network.limit.over:
             break
-        if len(network.left[v]) > 1:
+        if network.private[v] and network.touching[v] and len(network.left[v]) > 1:
             gone += _of_variable(network, v)
     return gone
 
 
 def _of_variable(network: Network, v: int) -> int:
     """Hold a variable's values against the most promising ones."""
-    gone = 0
+    gone, tables, order = 0, list[Array](), np.zeros(0, dtype=np.intp)
     for rank in range(_RIVALS):
-        tables = [
-            np.moveaxis(network.tables[s], s.index(v), 0).reshape(len(network.left[v]), -1) for s in network.touching[v]
-        ]
         if len(network.left[v]) <= max(1, rank):
             break
-        rival = int(np.argsort(-sum((_promise(table) for table in tables), np.zeros(1)), kind="stable")[rank])
+        if order.size != len(network.left[v]):
+            size = len(network.left[v])
+            tables = [network.tables[s].swapaxes(s.index(v), 0).reshape(size, -1) for s in network.touching[v]]
+            network.limit.charge(len(tables), sum(table.size for table in tables))
+            order = np.argsort(-sum((_promise(table) for table in tables), np.zeros(1)), kind="stable")
+        rival = int(order[rank])
         keep = ~_dominated(tables, rival)
         keep[rival] = True
         gone += network.keep(v, keep)

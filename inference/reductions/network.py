@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden, forbidden_value, magnitude
+from dmcmc.inference.reductions.limit import Limit
 from dmcmc.inference.runtime.types import Array
 
 Number = np.dtype[np.int64] | np.dtype[np.float64]
@@ -53,6 +55,8 @@ class Network:
     ----------
     left : list of (values,) int64
         Each variable's remaining values, ascending, as indices of the problem.
+    limit : Limit
+        What all steps together may take.
     tables : dict
         Scope (ascending) to utilities over the remaining values: float64, or int64 with its smallest number for −∞. The
         empty scope's is what is constant.
@@ -60,16 +64,24 @@ class Network:
         The scopes of each variable's tables, in the order in which they came (a dict for its order).
     gone : list of Eliminated
         Variables that were maximised out, first to last.
+    unread : dict
+        Scopes of tables that have changed since arc consistency looked at them (a dict for its order).
+    unheld, unpriced : set of int
+        Variables whose tables have changed since dominance, and elimination, looked at them.
     """
 
     problem: Problem
     left: list[NDArray[np.int64]]
+    limit: Limit
     tables: dict[tuple[int, ...], Array] = field(default_factory=dict)
     touching: list[dict[tuple[int, ...], None]] = field(default_factory=list)
     gone: list[Eliminated] = field(default_factory=list)
+    unread: dict[tuple[int, ...], None] = field(default_factory=dict)
+    unheld: set[int] = field(default_factory=set)
+    unpriced: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, problem: Problem) -> "Network | None":
+    def of(cls, problem: Problem, limit: Limit) -> "Network | None":
         """Return a problem of dense tables as a network, tables over the same variables added up.
 
         None where utilities are so large that their sums could wrap.
@@ -78,7 +90,7 @@ class Network:
         whole = all(f.table.dtype.kind == "i" for f in problem.factors)
         if whole and sizes >= _ROOM:
             return None
-        network = cls(problem, [np.arange(size) for size in problem.domains.tolist()])
+        network = cls(problem, [np.arange(size) for size in problem.domains.tolist()], limit)
         network.touching = [{} for _ in network.left]
         dtype: Number = np.dtype(np.int64) if whole else np.dtype(np.float64)
         for factor in problem.factors:
@@ -87,6 +99,16 @@ class Network:
             network.add(tuple(factor.scope[i] for i in order), table)
         return network
 
+    @cached_property
+    def private(self) -> NDArray[np.bool_]:
+        """Which variables share tables with variables of their own agent only."""
+        owner, alone = self.problem.owner, np.ones(len(self.left), dtype=np.bool_)
+        for factor in self.problem.factors:
+            scope = list(factor.scope)
+            if len({int(owner[v]) for v in scope}) > 1:
+                alone[scope] = False
+        return alone
+
     def add(self, scope: tuple[int, ...], table: Array) -> None:
         """Add a table over variables in ascending order."""
         old = self.tables.get(scope)
@@ -94,6 +116,7 @@ class Network:
         if old is None:
             for v in scope:
                 self.touching[v][scope] = None
+        self._changed(scope)
         if not scope and forbidden(self.tables[scope]).any():
             raise Infeasible
 
@@ -101,6 +124,9 @@ class Network:
         """Take a table out."""
         for v in scope:
             del self.touching[v][scope]
+        self.unread.pop(scope, None)
+        self.unheld.update(scope)
+        self.unpriced.update(scope)
         return self.tables.pop(scope)
 
     def keep(self, v: int, which: NDArray[np.bool_]) -> int:
@@ -112,7 +138,16 @@ class Network:
             self.left[v] = self.left[v][which]
             for scope in self.touching[v]:
                 self.tables[scope] = self.tables[scope].compress(which, axis=scope.index(v))
+                self._changed(scope)
         return gone
+
+    def _changed(self, scope: tuple[int, ...]) -> None:
+        """Take note that a table is another."""
+        self.limit.charge(1, self.tables[scope].size)
+        if scope:
+            self.unread[scope] = None
+            self.unheld.update(scope)
+            self.unpriced.update(scope)
 
     def fix(self, v: int) -> None:
         """Take a variable with one remaining value out of all its tables."""

@@ -1,21 +1,26 @@
 """Reduce a problem: what cannot be in the only best answer is taken out, and put back into the answer."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import normalise
+from dmcmc.inference.reductions.all_different import groups_of
 from dmcmc.inference.reductions.consistency import enforce
 from dmcmc.inference.reductions.dominance import remove_dominated
+from dmcmc.inference.reductions.limit import Limit
 from dmcmc.inference.reductions.network import Infeasible, Network
+from dmcmc.inference.reductions.restrict import restricted
 from dmcmc.inference.reductions.small_buckets import eliminate_small
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
-_ROUNDS = 8  # of all reductions; most problems need two
+_ROUNDS = 16  # of all reductions; most problems need two
+
+Groups = Sequence[tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Reduction:
     Attributes
     ----------
     problem : Problem
-        Dense; the agents are the same. Its constant has what fixed and eliminated variables are worth.
+        The agents are the same. Its constant has what fixed and eliminated variables are worth.
     infeasible : bool
         Whether it is proven that every assignment is forbidden; ``problem`` is the one that was given then.
     removed : Removed
@@ -73,36 +78,110 @@ class Reduction:
         """Return an assignment of the given problem for one of the reduced one, of the same utility or better."""
         return self._restore(values)
 
+    def then(self, further: "Reduction") -> "Reduction":
+        """Return this reduction and one of what it has left as one."""
+        both = {f.name: getattr(self.removed, f.name) + getattr(further.removed, f.name) for f in fields(Removed)}
+        return Reduction(
+            further.problem,
+            further.infeasible,
+            Removed(**both),
+            self.roundings + further.roundings,
+            lambda values: self.restore(further.restore(values)),
+        )
 
-def reduce(problem: Problem, stop: Stop = NO_STOP) -> Reduction:
-    """Reduce a problem of dense tables.
 
-    In rounds: values without support go (generalised arc consistency), then variables with one value left, values that
-    are dominated, and variables whose elimination leaves no more cells than there were. The time is linear in the
-    tables; when it is time to stop, what has been reduced by then is returned.
+def reduce(problem: Problem, memory: int, limit: Limit | None = None, dense: Problem | None = None) -> Reduction:
+    """Reduce a problem.
+
+    In rounds: values without support go (generalised arc consistency, all-different by matching), then variables with
+    one value left, values that are dominated, and variables whose elimination leaves no more cells than there were. The
+    time is linear in the tables; when it is time to stop, what has been reduced by then is returned.
 
     An assignment of the reduced problem is worth what the restored one is worth in the given problem, up to the
     rounding of floats, and an optimal one is restored to an optimal one. Not every optimal assignment is left.
+
+    Of a problem of several agents, an agent's variables that others meet lose values by arc consistency only, which is
+    what neighbours can tell each other; all else is done to variables that only their own agent meets.
+
+    Parameters
+    ----------
+    problem
+        Any. Where one of its factors is too large for a table, values go and nothing else: the factors stay what they
+        are, over fewer values.
+    memory
+        Bytes that one expanded table may take.
+    limit
+        What all this may take; None for what it takes.
+    dense
+        The problem as dense tables (:func:`.densify`), where that has been made.
     """
+    limit, groups = limit or Limit(), groups_of(problem)
+    dense = dense or densify(problem, memory).problem
+    if dense.n_variables == problem.n_variables:
+        return _reduced(dense, groups, limit)
+    start = time.perf_counter()
+    try:
+        network = Network.of(dense, limit)
+        gone = 0 if network is None else enforce(network, groups)
+    except Infeasible:
+        return _hopeless(problem, Removed(seconds=time.perf_counter() - start))
+    if network is None or not gone:
+        return _untouched(problem)
+    own = problem.n_variables
+    left = network.left[:own]
+    narrow = restricted(problem, left)
+    removed = Removed(inconsistent=_values(problem) - _values(narrow), seconds=time.perf_counter() - start)
+    removed = replace(removed, cells=_cells(problem) - _cells(narrow))
+    small = Reduction(narrow, False, removed, 0, lambda values: _chosen(left, values))
+    dense = densify(narrow, memory).problem
+    if dense.n_variables > own:
+        return small
+    return small.then(_reduced(dense, (), limit))  # equal indices are not equal values any more
+
+
+def _reduced(problem: Problem, groups: Groups, limit: Limit) -> Reduction:
+    """Reduce a problem of dense tables."""
     start = time.perf_counter()
     counts = dict.fromkeys(("inconsistent", "dominated", "fixed", "eliminated"), 0)
     try:
-        network = Network.of(problem)
+        network = Network.of(problem, limit)
         if network is None:
-            return Reduction(problem, False, Removed(), 0, lambda values: values)
+            return _untouched(problem)
         for _ in range(_ROUNDS):
             before = sum(counts.values())
-            counts["inconsistent"] += enforce(network, stop)
+            counts["inconsistent"] += enforce(network, groups)
             counts["fixed"] += _fix(network)
-            counts["dominated"] += remove_dominated(network, stop)
+            counts["dominated"] += remove_dominated(network)
             counts["fixed"] += _fix(network)
-            counts["eliminated"] += eliminate_small(network, stop)
-            if sum(counts.values()) == before or stop.over:
+            counts["eliminated"] += eliminate_small(network)
+            if sum(counts.values()) == before or limit.over:
                 break
     except Infeasible:
-        removed = Removed(**counts, seconds=time.perf_counter() - start)
-        return Reduction(problem, True, removed, 0, lambda values: values)
+        return _hopeless(problem, Removed(**counts, seconds=time.perf_counter() - start))
     return _finished(problem, network, counts, start)
+
+
+def _untouched(problem: Problem) -> Reduction:
+    return Reduction(problem, False, Removed(), 0, lambda values: values)
+
+
+def _hopeless(problem: Problem, removed: Removed) -> Reduction:
+    return Reduction(problem, True, removed, 0, lambda values: values)
+
+
+def _chosen(left: Sequence[NDArray[np.int64]], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return indices into what is left of domains as indices into the domains."""
+    pairs = zip(left, values.tolist(), strict=True)
+    return np.array([own[value] for own, value in pairs], dtype=np.int64)
+
+
+def _values(problem: Problem) -> int:
+    return int(problem.domains.sum())
+
+
+def _cells(problem: Problem) -> int:
+    """Return the entries of all arrays that hold a problem's utilities."""
+    return sum(array.size for factor in problem.factors for array in factor.arrays())
 
 
 def _fix(network: Network) -> int:

@@ -7,22 +7,24 @@ import numpy as np
 
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.reductions.network import Eliminated, Network, added, spread
-from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.types import Array
 
 _SMALL = 2**16  # cells that the tables of a variable may be joined to
 _MOST_OTHERS = 16
 
 
-def eliminate_small(network: Network, stop: Stop) -> int:
+def eliminate_small(network: Network) -> int:
     """Maximise out variables whose tables join to a small one, if what is left is no larger; return how many.
 
-    A variable of an agent goes only if all that it meets is that agent's: what an agent keeps to itself stays there.
+    Only those go that an elimination may begin with: whose others meet, or all but one of them, or are no more than
+    two. An order of what is left is then as good as one of the whole (Bodlaender, Koster & van den Eijkhof 2005). A
+    variable of an agent goes only if all that it meets is that agent's: what an agent keeps to itself stays there.
     """
-    queue = [(_price(network, v), v) for v in network.open()]
+    queue = [(_price(network, v), v) for v in sorted(network.unpriced) if network.touching[v]]
+    network.unpriced = set()
     heapq.heapify(queue)
     count = 0
-    while queue and not stop.over:
+    while queue and not network.limit.over:
         price, v = heapq.heappop(queue)
         if not network.touching[v] or price != (now := _price(network, v)):
             if network.touching[v] and now < _SMALL:
@@ -35,9 +37,10 @@ def eliminate_small(network: Network, stop: Stop) -> int:
             continue
         _eliminate(network, v, others)
         count += 1
-        for u in others:
+        for u in sorted(network.unpriced):
             if network.touching[u]:
                 heapq.heappush(queue, (_price(network, u), u))
+        network.unpriced = set()
     return count
 
 
@@ -57,10 +60,22 @@ def _price(network: Network, v: int) -> int:
 
 def _pays(network: Network, v: int, others: tuple[int, ...]) -> bool:
     """Return whether eliminating a variable is its agent's own affair, and leaves no more cells than there are."""
-    owner = network.problem.owner
-    if any(owner[u] != owner[v] for u in others) or len(others) > _MOST_OTHERS:
+    if not network.private[v] or len(others) > _MOST_OTHERS:
         return False
-    return _cells(network, others) <= sum(network.tables[scope].size for scope in network.touching[v])
+    if _cells(network, others) > sum(network.tables[scope].size for scope in network.touching[v]):
+        return False
+    return len(others) <= 2 or _almost_clique(network, others)
+
+
+def _almost_clique(network: Network, variables: tuple[int, ...]) -> bool:
+    """Return whether every two of some variables share a table, or would without one of them."""
+    apart = []
+    for u in variables:
+        near = {w for scope in network.touching[u] for w in scope}
+        apart.append({w for w in variables if w not in near})
+    return not any(apart) or any(
+        all(u == w or missing <= {u} for w, missing in zip(variables, apart, strict=True)) for u in variables
+    )
 
 
 def _eliminate(network: Network, v: int, others: tuple[int, ...]) -> None:

@@ -1,0 +1,79 @@
+"""What is asked made smaller before a run, where that pays."""
+
+from dataclasses import asdict, replace
+
+import numpy as np
+
+from dmcmc.config.settings import Settings
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.reductions.limit import Limit
+from dmcmc.inference.reductions.reduce import Reduction, reduce
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.results.result import Reductions
+
+_CHEAP = 1e7  # cells that are eliminated sooner than anything is reduced
+_GLANCE = 100_000  # words of search that show how many there are
+_TIME, _MEMORY = 0.1, 0.25  # of the budgets, at most
+_BYTES = 24  # of an entry: as it was, wide, and as it is in the end
+_LITTLE = 0.05  # of variables, values or entries: less is not worth being another problem
+
+
+def reduction_of(original: Problem, dense: Problem, config: Settings, stop: Stop = NO_STOP) -> Reduction | None:
+    """Return the problem reduced; None where that is not wanted, or hardly changes it. The same on all ranks.
+
+    A method that was asked for by name works on the problem as it is: what it does is what is to be seen. Of several
+    agents, only problems with hard constraints are reduced.
+
+    Parameters
+    ----------
+    dense
+        The problem as dense tables.
+    stop
+        When to end besides what the time budget leaves; on several ranks that has to be never.
+    """
+    asked = config.local.method in ("auto", "exact") and config.combine.method != "mini-bucket"
+    if config.reduce == "none" or not asked or config.local.guarantee is not None or not _may_pay(dense):
+        return None
+    limit = Limit(stop=stop) if config.budget.time is None else Limit(_TIME * config.budget.time, stop)
+    reduction = reduce(original, config.budget.bytes, limit, dense)
+    if reduction.infeasible:
+        return replace(reduction, problem=_impossible(original))
+    return reduction if _matters(original, reduction) else None
+
+
+def _may_pay(dense: Problem) -> bool:
+    """Return whether there is much to eliminate, and room for the work."""
+    cells = sum(factor.table.size for factor in dense.factors)
+    if _BYTES * cells > ACCOUNT.part(_MEMORY, 1 << 62):
+        return False
+    scopes = [factor.scope for factor in dense.factors]
+    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=_GLANCE, stake=0)
+    if order.cells < _CHEAP:
+        return False
+    return dense.n_agents == 1 or any(forbidden(factor.table).any() for factor in dense.factors)
+
+
+def _matters(original: Problem, reduction: Reduction) -> bool:
+    """Return whether enough is gone."""
+    small, removed = reduction.problem, reduction.removed
+    cells = sum(array.size for factor in original.factors for array in factor.arrays())
+    return (
+        small.n_variables <= (1 - _LITTLE) * original.n_variables
+        or removed.inconsistent + removed.dominated >= _LITTLE * original.domains.sum()
+        or removed.cells >= _LITTLE * cells
+    )
+
+
+def _impossible(problem: Problem) -> Problem:
+    """Return a problem without variables that nothing satisfies."""
+    none = np.zeros(0, dtype=np.int64)
+    never = (Factor.of((), -np.inf),)
+    return Problem((), none, problem.agents, none, never, sense=problem.sense, name=problem.name)
+
+
+def report_of(reduction: Reduction | None) -> Reductions | None:
+    """Return what was taken out as a result has it."""
+    return None if reduction is None else Reductions(**asdict(reduction.removed))
