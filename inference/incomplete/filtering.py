@@ -1,0 +1,238 @@
+"""Elimination of all variables with function filtering: what cannot beat the incumbent is not made.
+
+Sánchez, Larrosa and Meseguer, "Tree decomposition with function filtering" (CP 2005). A row of a message stays only if
+its value and a bound on all that is outside of it exceed the incumbent. Where no row is left, or none better, the
+incumbent is optimal: that is the proof. Else the best assignment is read back. Small messages are dense tables, as
+elsewhere; the others are incomplete.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.incomplete.bucket import Making, Room, TooMuch
+from dmcmc.inference.incomplete.outside import ROOT, Outside, Relaxing
+from dmcmc.inference.incomplete.steps import Bucket, Input, steps_of
+from dmcmc.inference.incomplete.table import Incomplete, size_of
+from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
+from dmcmc.inference.minibuckets.matching import with_headroom
+from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.types import Number
+
+DENSE = 1 << 14  # entries of a message up to which it is dense, if all that it comes from is
+_FULL = 2  # times its rows: so many entries a message may have and become dense
+_SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
+
+
+class Answer(NamedTuple):
+    """What is better than the incumbent: its utility (encoded) and all values; or None for both."""
+
+    utility: Number | None
+    values: NDArray[np.int64] | None
+
+
+class Message(NamedTuple):
+    """What became of a bucket: entries of the dense message, rows that were made of it, and bytes that it takes."""
+
+    variable: int
+    entries: float
+    rows: int
+    bytes: int
+
+
+class Filtering:
+    """An elimination with function filtering, which can be interrupted and taken up again.
+
+    Parameters
+    ----------
+    query
+        All of whose variables are eliminated.
+    incumbent
+        Utility (encoded) that has to be exceeded; None if anything would do.
+    z
+        Of the mini-buckets that bound the rest.
+    memory
+        Bytes of all messages, and of one that is being made.
+    work
+        Rows, in all steps, after which it is given up.
+
+    Attributes
+    ----------
+    bound : number
+        On the whole, by mini-buckets (encoded).
+    messages : list of Message
+        Those that were made.
+    """
+
+    def __init__(
+        self,
+        query: Query,
+        incumbent: Number | None,
+        z: int,
+        memory: int,
+        threads: int = 1,
+        stop: Stop = NO_STOP,
+        work: int = 1 << 62,
+    ) -> None:
+        self.query = query = with_room(query)
+        self.arithmetic: Arithmetic = query.arithmetic
+        self.incumbent, self.memory, self.threads = incumbent, memory, threads
+        self.exact = plan_elimination(query.scopes, query.domains, query.order)
+        self.relaxing = Relaxing(query.domains, query.arithmetic, z, threads, stop)
+        self.outside = Outside(query, self.exact, self.relaxing)
+        self.bound = self.outside.total
+        self.messages: list[Message] = []
+        self._room = Room(0, work)
+        self._inputs: list[list[Input]] = [[] for _ in query.order]
+        self._total: Number = 0
+        self._next, self._making = 0, None
+        position = {v: b for b, v in enumerate(query.order)}
+        for table in query.tables:
+            if table.scope:
+                self._inputs[min(position[v] for v in table.scope)].append(Input(table))
+            else:
+                self._total = max(self._total + table.values.item(), query.arithmetic.lowest)
+
+    _making: Making | None
+
+    @property
+    def held(self) -> int:
+        """Bytes of the messages."""
+        return sum(message.bytes for message in self.messages)
+
+    @property
+    def under_way(self) -> tuple[float, float]:
+        """Return how much of the message that is being made is done, and the seconds that it has taken."""
+        return (1.0, 0.0) if self._making is None else (self._making.part, self._making.seconds)
+
+    def go_on(self, stop: Stop = NO_STOP) -> Answer:
+        """Make the messages that are missing; return what beats the incumbent, if anything does.
+
+        Raises
+        ------
+        OutOfTime
+            What is done is kept.
+        TooMuch
+            If a message does not fit the memory, or the work is more than is allowed.
+        TooWide
+            If a message has more variables than a packed key has room for.
+        """
+        self.relaxing.stop = stop
+        while self._next < len(self.query.order):
+            stop.check()
+            message = self._message(self._next, stop)
+            if isinstance(message, Incomplete) and not message.rows:
+                return Answer(None, None)
+            self._send(self._next, message)
+            self._next, self._making = self._next + 1, None
+        worth = self._total
+        if self.arithmetic.is_lowest(worth) or (self.incumbent is not None and worth <= self.incumbent):
+            return Answer(None, None)
+        return Answer(worth, self._read_back())
+
+    def _message(self, b: int, stop: Stop) -> Table | Incomplete:
+        """Return a bucket's message."""
+        variable, separator, inputs = self.query.order[b], self.outside.separator(b), self._inputs[b]
+        if size_of(separator, self.query.domains) <= DENSE and all(one.dense for one in inputs):
+            return self._dense([one.table for one in inputs if isinstance(one.table, Table)], variable, separator)
+        if self._making is None:
+            bucket = Bucket(variable, separator, inputs, self.outside.of(b), self.query.domains, self.arithmetic)
+            scope, steps = steps_of(bucket, self.relaxing)
+            self._room.rows = self._room_for_rows()
+            size = int(self.query.domains[variable])
+            self._making = Making(scope, steps, size, self.arithmetic, self._threshold(), self._room)
+        return self._making.go_on(self.threads, stop)
+
+    def _room_for_rows(self) -> int:
+        """Return the rows that a message may have: blocks, the message of them, and a copy in another order."""
+        left = self.memory - self.held
+        if left <= 0:
+            raise TooMuch("the messages of an elimination do not fit the memory")
+        return left // (3 * (8 + self.arithmetic.dtype.itemsize))
+
+    def _threshold(self) -> Number:
+        """Return what a row, and what bounds the rest, have to exceed."""
+        if self.incumbent is None:
+            return self.arithmetic.threshold
+        slack = _SLACK * self.arithmetic.rounding(len(self.query.tables) + 1) + self.relaxing.margin
+        return self.incumbent - slack if slack else self.incumbent
+
+    def _dense(self, tables: Sequence[Table], variable: int, separator: Sequence[int]) -> Table:
+        plan = plan_elimination([t.scope for t in tables], self.query.domains, [variable], separator)
+        message = eliminate(tables, plan, self.arithmetic).table(plan.output(0))
+        return Table(message.scope, message.values.copy())
+
+    def _send(self, b: int, message: Table | Incomplete) -> None:
+        """Give a message to the bucket above; dense where it is nearly full."""
+        domains, size = self.query.domains, self.arithmetic.dtype.itemsize
+        entries = size_of(message.scope, domains)
+        rows = message.rows if isinstance(message, Incomplete) else int(entries)
+        if isinstance(message, Incomplete) and entries <= max(1, _FULL * rows):
+            message = message.dense(domains, self.arithmetic)
+        taken = message.bytes if isinstance(message, Incomplete) else int(entries) * size
+        self.messages.append(Message(self.query.order[b], entries, rows, taken))
+        if self.outside.parent[b] == ROOT:
+            assert isinstance(message, Table)
+            self._total = max(self._total + message.values.item(), self.arithmetic.lowest)
+            return
+        bounds = self.outside.inside(b) if isinstance(message, Incomplete) else ()
+        self._inputs[self.outside.parent[b]].append(Input(message, bounds))
+
+    def _read_back(self) -> NDArray[np.int64]:
+        """Return the best values, last bucket first; ties go to the lowest value."""
+        values: dict[int, int] = {}
+        for b in reversed(range(len(self.query.order))):
+            variable, best = self.query.order[b], None
+            for x in range(int(self.query.domains[variable])):
+                values[variable] = x
+                worth = self._worth(self._inputs[b], values)
+                if worth is not None and (best is None or worth > best[0]):
+                    best = worth, x
+            values[variable] = 0 if best is None else best[1]
+        found = np.zeros(self.query.domains.size, dtype=np.int64)
+        found[list(values)] = list(values.values())
+        return found
+
+    def _worth(self, inputs: Sequence[Input], values: Mapping[int, int]) -> Number | None:
+        """Return what a bucket's tables add up to; None for −∞."""
+        total: Number = 0
+        for one in inputs:
+            if isinstance(one.table, Incomplete):
+                entry = one.table.entry(values, self.query.domains)
+            else:
+                entry = one.table.values[tuple(values[v] for v in one.scope)].item()
+            if entry is None or self.arithmetic.is_lowest(entry):
+                return None
+            total += entry
+        return total
+
+
+def with_room(query: Query) -> Query:
+    """Return a query in numbers that have room for shifts."""
+    old, new = query.arithmetic, with_headroom(query.arithmetic)
+    if new.dtype == old.dtype:
+        return query
+    tables = []
+    for scope, values in query.tables:
+        entries = values.astype(new.dtype)
+        entries[values < old.threshold] = new.lowest
+        tables.append(Table(scope, entries))
+    return Query(tables, query.domains, query.order, query.keep, new)
+
+
+def z_within(query: Query, cells: int) -> int:
+    """Return the largest z whose mini-buckets have at most about so many entries; the least z if none has."""
+    least = least_z(query.scopes, query.order)
+    most = most_z(query.domains, query.order, cells)
+
+    def plan_of(z: int) -> Plan:
+        return plan_mini_buckets(query.scopes, query.domains, query.order, (), z, shifts=True)
+
+    return largest_fitting(most, least, cells, plan_of)[0]
