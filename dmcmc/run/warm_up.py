@@ -35,6 +35,7 @@ from dmcmc.samplers.auto.rates import load_rates
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
+from dmcmc.samplers.local_search.block_turns import BlockTurns
 from dmcmc.samplers.local_search.search import LocalSearch
 from dmcmc.samplers.model.chain_model import is_compact
 
@@ -87,7 +88,9 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
 
     def work() -> None:
         search = _tiny_search(flat.data.dtype, dense, compact)
-        search.improve(search.first(), None, _SWEEPS)
+        first = search.first()
+        search.improve(first, None, _SWEEPS)
+        BlockTurns(search.ascent.graph, 0, 1).turn(first[: search.original.n_variables], timed=False, stop=NO_STOP)
 
     _load(f"chains {flat.data.dtype} {dense} {compact}", work, world, progress)
     return time.perf_counter() - start

@@ -12,6 +12,7 @@ from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.block_turns import BlockTurns
 from dmcmc.samplers.local_search.chains import ColumnChain, ColumnField, Contestant, Field, GraphField, Start
 from dmcmc.samplers.local_search.exchange import ALONE, Exchange
 from dmcmc.samplers.local_search.heat import Heat
@@ -21,6 +22,8 @@ from dmcmc.samplers.local_search.together import Together
 
 # Entries of all columns, and the part of the budget for them: chains on larger problems read the tables themselves.
 _MOST_COLUMNS, _COLUMNS = 1 << 28, 1 / 16
+_AT_ONCE = 0.5  # seconds of chains before blocks may have a turn
+_DRAW = 3e-8  # seconds of a draw, where work is fixed
 _ALL = 0.8  # of the time that is left is as good as all
 
 Values = NDArray[np.int64]
@@ -114,30 +117,41 @@ class LocalSearch:
         if self._race is None:
             self._race = part_of_race(self.exchange.rank, self.exchange.size, self.threads)
         while not self.stop.over and (left := until - time.perf_counter()) > 0:
+            left *= self._blocks.left
             if self._heat is None:
                 length = self._fitting(left)
-                if not length:
+                if not length:  # what is left is for blocks
+                    if self._blocks.earn(until - time.perf_counter(), gained=False):
+                        candidate = self._turn_of_blocks(best, self.stop.by(until), timed=True)
+                        if self._blocks.paid:
+                            yield candidate
                     return
                 self._heat = self._next_heat(best, length, self.seed + (self.exchange.rank << 96))
             elif self._last(left):
                 self._heat.fit(left, self._pace / self.threads)
             heat, begun = self._heat, time.perf_counter()
-            self._run(heat.open, self.stop.by(until))
-            heat.seconds += time.perf_counter() - begun
+            self._run(heat.open, self.stop.by(min(until, begun + _AT_ONCE)))
+            took = time.perf_counter() - begun
+            heat.seconds += took
             self._pace = heat.pace(self.threads)
             if not heat.open:
                 self._race.next(heat.chains, self.original.domains)
                 self._heat = None
-            winner = heat.best
+            winner, before = heat.best, best
             if self._field.may_beat(winner.worth, best[: self.original.n_variables]):
                 candidate = self._completed(self.ascent.climb(winner.values()))
                 if self.better(candidate, best):
                     best = candidate
                     yield best
+            if self._blocks.earn(took, gained=best is not before) and not self.stop.over:
+                candidate = self._turn_of_blocks(best, self.stop.by(until), timed=True)
+                if self._blocks.paid:
+                    best = candidate
+                    yield best
 
     def _last(self, left: float) -> bool:
         """Return whether there is little time for the search when so many seconds are over."""
-        return left >= _ALL * (self.stop.until - time.perf_counter())
+        return left >= _ALL * self._blocks.left * (self.stop.until - time.perf_counter())
 
     def _fitting(self, left: float) -> int:
         """Return how many sweeps the chains of the next heat make: as many as the race wants, or down to half of that.
@@ -164,11 +178,30 @@ class LocalSearch:
             else:
                 winner = self._run_together(heat)
             race.next(heat.chains, self.original.domains)
+            before, drawn = best, length * len(heat.chains) * self.original.n_variables
             if self._field.may_beat(winner.worth, best[: self.original.n_variables]):
                 candidate = self._completed(self._agreed(self.ascent.climb(self._values(winner))))
                 if self.better(candidate, best):
                     best = candidate
                     yield best
+            if self._blocks.earn(_DRAW * drawn, gained=best is not before) and not self._told(self.stop.over):
+                candidate = self._turn_of_blocks(best, self.stop, timed=False)
+                if self._blocks.paid:
+                    best = candidate
+                    yield best
+
+    def _turn_of_blocks(self, best: Values, stop: Stop, timed: bool) -> Values:
+        """Return what block moves make of an assignment; where work is fixed, the first rank makes them for all."""
+        own = best[: self.original.n_variables]
+        if timed or self.exchange.rank == 0:
+            own = self.ascent.climb(self._blocks.turn(own, timed, stop))
+        found = self._completed(own if timed else self._agreed(own))
+        self._blocks.paid = self.better(found, best)
+        return found
+
+    @cached_property
+    def _blocks(self) -> BlockTurns:
+        return BlockTurns(self.ascent.graph, self.seed + (self.exchange.rank << 96), self.threads)
 
     def _told(self, over: bool) -> bool:
         """Return whether the first rank is out of time."""

@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.problem_strategies import random_problem
+from support.problem_strategies import KINDS, in_other_ways, random_problem
 
 from dmcmc import Factor
-from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.densify import _Chains, densify
-from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.samplers.local_search.chains import ColumnField, Start
 from dmcmc.samplers.local_search.order import colour_agents, neighbours_of
@@ -41,32 +39,6 @@ def better_neighbours(problem, values):
             if worth(problem, moved) > now:
                 found.append((v, value))
     return found
-
-
-def in_other_ways(problem, rng):
-    """The same problem with some factors sparse, some automata."""
-    factors = []
-    for factor in problem.factors:
-        kind = rng.integers(0, 3) if factor.scope else 0
-        if kind:
-            tuples = np.array(list(np.ndindex(factor.shape)), dtype=np.int32).reshape(-1, len(factor.scope))
-            kept = rng.random(len(tuples)) < 0.5
-            utilities = np.append(factor.table.reshape(-1)[kept], factor.table.reshape(-1)[~kept][:1])
-            if not kept.all():
-                factor = SparseFactor(factor.scope, factor.shape, tuples[kept], utilities, factor.name)
-                factor = automaton_of(factor) if kind == 2 else factor
-        factors.append(factor)
-    return replace(problem, factors=tuple(factors))
-
-
-KINDS = {
-    "whole": {},
-    "hard": {"hard": 0.6},
-    "costs": {"sense": "min"},
-    "floats": {"floats": True},
-    "huge": {"magnitude": 2**61, "hard": 0.1},
-    "free": {"hard": 0.0, "domain": 9, "variables": 9, "factors": 20},
-}
 
 
 @pytest.mark.parametrize("kind", KINDS)

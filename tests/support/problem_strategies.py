@@ -1,9 +1,13 @@
 """Random problems of every shape the model allows, for property tests."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import strategies as st
 
 from dmcmc import Factor, Problem
+from dmcmc.inference.model.automaton import automaton_of
+from dmcmc.inference.model.sparse import SparseFactor
 
 INFINITY = float("inf")
 names = st.text(min_size=1, max_size=5)
@@ -113,3 +117,29 @@ def random_problem(
         factors=tuple(made),
         sense=sense,
     )
+
+
+KINDS = {
+    "whole": {},
+    "hard": {"hard": 0.6},
+    "costs": {"sense": "min"},
+    "floats": {"floats": True},
+    "huge": {"magnitude": 2**61, "hard": 0.1},
+    "free": {"hard": 0.0, "domain": 9, "variables": 9, "factors": 20},
+}
+
+
+def in_other_ways(problem, rng):
+    """The same problem with some factors sparse, some automata."""
+    factors = []
+    for factor in problem.factors:
+        kind = rng.integers(0, 3) if factor.scope else 0
+        if kind:
+            tuples = np.array(list(np.ndindex(factor.shape)), dtype=np.int32).reshape(-1, len(factor.scope))
+            kept = rng.random(len(tuples)) < 0.5
+            utilities = np.append(factor.table.reshape(-1)[kept], factor.table.reshape(-1)[~kept][:1])
+            if not kept.all():
+                factor = SparseFactor(factor.scope, factor.shape, tuples[kept], utilities, factor.name)
+                factor = automaton_of(factor) if kind == 2 else factor
+        factors.append(factor)
+    return replace(problem, factors=tuple(factors))

@@ -1,0 +1,152 @@
+"""Block moves: exact given the rest, of the size that was asked for, and of great use where single variables freeze."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.problem_strategies import KINDS, in_other_ways, random_problem
+
+from dmcmc import Factor
+from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.samplers.blocks.choose_kernels import cut, entry_of, grow
+from dmcmc.samplers.blocks.redraw_kernels import redraw
+from dmcmc.samplers.blocks.room import new_room
+from dmcmc.samplers.blocks.search import BlockSearch, order_for_cuts
+from dmcmc.samplers.local_search.block_turns import priced
+from dmcmc.samplers.local_search.graph import build_graph
+from dmcmc.samplers.local_search.search import LocalSearch
+
+KEY = np.array([3, 5], dtype=np.uint64)
+
+
+def worth(problem, values):
+    return -problem.evaluate(values).violation, problem.utility_inside(np.asarray(values))
+
+
+def graph_of(problem):
+    return priced(build_graph(problem))
+
+
+def value(graph, z):
+    return sum(entry_of(graph, z, f) for f in range(graph.scope_start.size - 1))
+
+
+def random_block(graph, rng, limit):
+    """A block and its room, grown or cut."""
+    n, state = graph.domains.size, rng.integers(1, 2**63, 1, dtype=np.uint64)
+    room = new_room(graph, True)
+    if n and rng.random() < 0.5:
+        return room, grow(graph, room, rng.integers(0, n), limit, 10 * limit, rng.random() < 0.5, state)
+    order = rng.permutation(n)
+    return room, cut(graph, room, order, np.argsort(order), rng.random(n), limit, 1 << 30)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_a_block_takes_its_best_values_given_the_rest(kind, seed):
+    rng = np.random.default_rng(seed)
+    problem = in_other_ways(random_problem(seed, **KINDS[kind]), rng)
+    graph = graph_of(problem)
+    z = rng.integers(0, problem.domains)
+    room, size = random_block(graph, rng, 64)
+    block, before = room.block[:size].tolist(), z.copy()
+    if not block:
+        return
+    ranges = [range(problem.domains[v]) for v in block]
+    if np.prod([len(r) for r in ranges]) > 300:
+        return
+    gain, _ = redraw(graph, z, room, size, 0.0, np.ones(1, dtype=np.uint64))
+    others = [v for v in range(z.size) if v not in block]
+    assert (z[others] == before[others]).all()
+    best, tried = -np.inf, before.copy()
+    for values in product(*ranges):
+        tried[block] = values
+        best = max(best, value(graph, tried))
+    scale = 1e-12 * -graph.never
+    assert value(graph, z) == pytest.approx(best, abs=scale)
+    assert gain == pytest.approx(best - value(graph, before), abs=scale)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32), limit=st.sampled_from([4, 16, 100]))
+def test_buckets_of_blocks_stay_under_the_limit(seed, limit):
+    problem = random_problem(seed, variables=14, factors=30, domain=4)
+    graph = graph_of(problem)
+    room, size = random_block(graph, np.random.default_rng(seed), limit)
+    block = room.block[:size].tolist()
+    scopes = [[v for v in f.scope if v in block] for f in problem.factors]
+    plan = plan_elimination([s for s in scopes if s], problem.domains, block)
+    assert len(set(block)) == size
+    assert plan.program.cells.max(initial=0) <= limit
+
+
+def test_a_violation_costs_more_than_all_that_can_be_gained():
+    for seed in range(20):
+        problem = random_problem(seed, variables=5, hard=0.4, floats=seed % 2 == 0)
+        graph = graph_of(problem)
+        for one, other in np.random.default_rng(seed).integers(0, problem.domains, (20, 2, problem.n_variables)):
+            if worth(problem, one)[0] > worth(problem, other)[0]:
+                assert value(graph, one) > value(graph, other)
+
+
+def deterministic_grid(side, rng, forbidden=0.6):
+    """A grid of three-valued variables; most entries are forbidden, but not those of a hidden assignment."""
+    n = side * side
+    hidden = rng.integers(0, 3, n)
+    factors = []
+    for v in range(n):
+        for u in [v + 1] * (v % side < side - 1) + [v + side] * (v + side < n):
+            table = rng.integers(0, 100, (3, 3)).astype(np.int32)
+            table[rng.random((3, 3)) < forbidden] = forbidden_value(table.dtype)
+            table[hidden[v], hidden[u]] = max(0, table[hidden[v], hidden[u]])
+            factors.append(Factor((v, u), table))
+    names = tuple(f"x{v}" for v in range(n))
+    return Problem(names, np.full(n, 3), ("a",), np.zeros(n, dtype=np.int64), tuple(factors))
+
+
+def test_blocks_find_what_single_variables_do_not():
+    """Where most entries are forbidden, moves of one variable end at violations, blocks at the best assignment."""
+    problem = deterministic_grid(9, np.random.default_rng(1))
+    graph, start = graph_of(problem), LocalSearch(problem, problem, (), 0, 1, Stop()).first()
+    blocks = BlockSearch(graph, KEY)
+    blocks.cut(order_for_cuts(graph, NO_STOP))
+    best, halt = start.copy(), np.zeros(1, dtype=np.uint8)
+    blocks.improve(best, 10**7, halt)
+    whole, n = new_room(graph, True), problem.n_variables
+    exact = start.copy()
+    for v in range(n):
+        whole.block[v] = v
+    redraw(graph, exact, whole, n, 0.0, np.ones(1, dtype=np.uint64))
+    assert worth(problem, start)[0] < worth(problem, best)[0] == 0
+    assert worth(problem, best) == worth(problem, exact)
+
+
+def test_block_moves_are_the_same_every_time_and_never_lose():
+    problem = deterministic_grid(5, np.random.default_rng(3))
+    graph, start = graph_of(problem), np.zeros(25, dtype=np.int64)
+    once, again = start.copy(), start.copy()
+    gains = [BlockSearch(graph, KEY).improve(z, 10**6, np.zeros(1, dtype=np.uint8)) for z in (once, again)]
+    assert once.tolist() == again.tolist() and gains[0] == gains[1] >= 0
+    assert value(graph, once) == pytest.approx(value(graph, start) + gains[0])
+
+
+def test_draws_of_a_block_follow_the_boltzmann_distribution():
+    problem = deterministic_grid(2, np.random.default_rng(4), forbidden=0.2)
+    graph, temperature = graph_of(problem), 30.0
+    room, z, state = new_room(graph, False), np.zeros(4, dtype=np.int64), np.ones(1, dtype=np.uint64)
+    states = list(product(*map(range, problem.domains.tolist())))
+    weights = np.exp([value(graph, np.array(s)) / temperature for s in states])
+    counts, draws = dict.fromkeys(states, 0), 4000
+    for _ in range(draws):
+        room.block[:3] = state[0] % np.uint64(2), 2, 3
+        redraw(graph, z, room, 3, temperature, state)
+        counts[tuple(z.tolist())] += 1
+    expected = draws * weights / weights.sum()
+    assert np.abs(np.array(list(counts.values())) - expected).max() < 6 * np.sqrt(draws / 4)
+    assert np.abs(np.array(list(counts.values())) - expected).sum() / draws < 0.15
