@@ -40,6 +40,7 @@ class Keywords(TypedDict, total=False):
     time: float | None
     memory: int | str
     gap: float
+    search: str
     device: str
     seed: int
     reduce: str
@@ -47,7 +48,7 @@ class Keywords(TypedDict, total=False):
 
 
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
-_KEYS: dict[str, Key] = {name: (name,) for name in ("device", "seed", "reduce", "output")}
+_KEYS: dict[str, Key] = {name: (name,) for name in ("search", "device", "seed", "reduce", "output")}
 _KEYS["timeout"] = ("budget", "time")
 for _section, _kind in _SECTIONS.items():
     for _name in _kind.__struct_fields__:

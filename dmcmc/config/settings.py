@@ -158,11 +158,15 @@ class Settings(Section, frozen=True):
     reduce : str
         ``auto``: what cannot matter is taken out of the problem first, where its elimination would be large. In a
         configuration it is called ``problem.reduce``.
+    search : str
+        A search engine beside the run, in a process and on a core of its own: ``auto`` (toulbar2, if it is installed,
+        there is a time budget, and nobody has chosen methods), ``toulbar2`` or ``none``.
     """
 
     local: Local = Local()
     combine: Combine = Combine()
     budget: Budget = Budget()
+    search: Annotated[Literal["auto", "none", "toulbar2"], Meta(description="auto, none or toulbar2")] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"
     seed: Seed = 0
     reduce: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"

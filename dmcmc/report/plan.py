@@ -68,6 +68,8 @@ class Plan(Output, frozen=True, kw_only=True):
         What time can be spent on after that, of which what gains most a second is done; empty without a time budget.
     reduced : str
         What was taken out of the problem beforehand; empty where it is solved as it is. All else is about what is left.
+    search : str
+        Of a search engine beside the run; empty where none is wanted.
     """
 
     agents: tuple[AgentPlan, ...]
@@ -79,6 +81,7 @@ class Plan(Output, frozen=True, kw_only=True):
     combine: str
     later: tuple[str, ...] = ()
     reduced: str = ""
+    search: str = ""
 
     def __str__(self) -> str:
         from dmcmc.report.explain import text_of
@@ -88,6 +91,8 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return what a run would do, from what was chosen for it."""
+    from dmcmc.run.kinds.toulbar2 import outlook
+
     agents = []
     for work, choice in zip(setup.surveys, setup.choices, strict=True):
         planned = work.effort > 0 or not work.hidden
@@ -117,6 +122,7 @@ def plan_of(setup: "Setup") -> Plan:
         combine=_combination(setup),
         later=_later(setup) if setup.timed else (),
         reduced=_reduced(setup),
+        search=outlook(setup.config, setup.problem),
     )
 
 

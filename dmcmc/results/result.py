@@ -80,8 +80,8 @@ class WorkDone(msgspec.Struct, frozen=True):
     Attributes
     ----------
     kind : str
-        ``search`` (local search over the whole assignment), ``eliminate`` (agents, exactly), ``sample``, ``bound`` or
-        ``combine`` (again, with more).
+        ``search`` (local search over the whole assignment), ``eliminate`` (agents, exactly), ``sample``, ``bound``,
+        ``combine`` (again, with more) or ``toulbar2`` (beside all else).
     seconds : float
         Summed over agents; of work by all ranks together, as the first one has it.
     objective, bound : float

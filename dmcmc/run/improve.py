@@ -46,6 +46,7 @@ def slice_of(
     directive: Directive,
     search: Callable[[float], float],
     enlarge: Callable[[float], None],
+    wait: Callable[[float], None],
 ) -> Slice:
     """Return the turns of this rank's agents in a slice of time, and what all ranks do in it."""
     roots, turns, stop = roots_of(setup), dict[int, Turn](), setup.backend.stop
@@ -55,7 +56,7 @@ def slice_of(
             outside = _outside_rows(setup, agent, around)
         turns[number] = Turn(agent, outside, directive.thresholds.get(roots[number]))
     backend = replace(setup.backend, stop=stop.by(stop.until - directive.reserved))
-    return Slice(turns, partial(gap_of, setup, around.chosen), backend, search, enlarge)
+    return Slice(turns, partial(gap_of, setup, around.chosen), backend, search, enlarge, wait)
 
 
 def improve_agents(slice: Slice, directive: Directive) -> bool:

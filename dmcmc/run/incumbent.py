@@ -1,5 +1,6 @@
 """The incumbent: the best assignment and the best proven bound so far, and whether to go on (for rank 0)."""
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from dmcmc.run.controller.controller import Controller, State
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, SEARCH
 from dmcmc.run.controller.report import Report
-from dmcmc.run.setup import Setup
+from dmcmc.run.setup import Divided, Setup
 
 
 @dataclass
@@ -38,8 +39,10 @@ class Incumbent:
         When it has to end; None for a single cycle.
     tell : callable
         Called with each new point of the trace.
+    parts : Divided or None
+        What bounds are encoded by.
     setup : Setup or None
-        None until all is planned: bounds come later.
+        None until all is planned.
     values : ndarray of int64 or None
         The best assignment, of the variables of the dense problem.
     worth : Worth or None
@@ -63,6 +66,7 @@ class Incumbent:
     start: float
     deadline: float | None
     tell: Callable[[TracePoint], object] = lambda point: None
+    parts: Divided | None = None
     setup: Setup | None = None
     values: NDArray[np.int64] | None = None
     worth: Worth | None = None
@@ -74,11 +78,17 @@ class Incumbent:
     by: str = SEARCH
     trace: list[TracePoint] = field(default_factory=list)
     _bound: Number | None = None  # the best proven one on the utility, encoded
+    _lock: threading.RLock = field(default_factory=threading.RLock)  # what finds and proves may have its own thread
 
     @property
     def feasible(self) -> bool:
         """Whether the best assignment breaks nothing."""
         return self.worth is not None and self.worth.kept == 0
+
+    @property
+    def bound(self) -> Number | None:
+        """The best proven bound on the utility, encoded; None if there is none."""
+        return self._bound
 
     @property
     def bounded(self) -> bool:
@@ -101,8 +111,8 @@ class Incumbent:
         """The best bound as it is judged by; None where nothing is proven."""
         if self._bound is None:
             return None
-        assert self.setup is not None
-        return Proof([self._bound], self.setup.arithmetic, len(self.setup.problem.factors))
+        assert self.parts is not None
+        return Proof([self._bound], self.parts.arithmetic, len(self.parts.problem.factors))
 
     @cached_property
     def _constants(self) -> list[Factor]:
@@ -120,16 +130,23 @@ class Incumbent:
         if self.deadline is not None:
             self.deadline += seconds
 
-    def update(self, values: NDArray[np.int64]) -> bool:
-        """Take in an assignment of the dense problem's variables; return whether it is better than the best so far."""
+    def update(self, values: NDArray[np.int64], by: str | None = None) -> bool:
+        """Take in an assignment of the dense problem's variables; return whether it is better than the best so far.
+
+        Parameters
+        ----------
+        by
+            What has found it, if that is not the run's own work.
+        """
         worth = worth_of(self.original, values[: self.original.n_variables])
-        better = worth.better(self.worth)
-        if better:
-            self.values, self.worth = values.copy(), worth
-            self._point()
+        with self._lock:
+            better = worth.better(self.worth)
+            if better:
+                self.values, self.worth = values.copy(), worth
+                self._point(by)
         return better
 
-    def update_bound(self, bound: Number | None) -> bool:
+    def update_bound(self, bound: Number | None, by: str | None = None) -> bool:
         """Take in an upper bound (encoded) on the utility; return whether it is tighter than the best so far.
 
         It may hold for solutions better than the best so far only: rows that cannot be in one are left out of it. An
@@ -137,21 +154,22 @@ class Incumbent:
         """
         if bound is None:
             return False
-        utility = self.utility
-        if utility is not None:
-            bound = max(bound, utility)
-        tighter = self._bound is None or bound < self._bound
-        if tighter:
-            self._bound = bound
-            self._point()
+        with self._lock:
+            utility = self.utility
+            if utility is not None:
+                bound = max(bound, utility)
+            tighter = self._bound is None or bound < self._bound
+            if tighter:
+                self._bound = bound
+                self._point(by)
         return tighter
 
-    def _point(self) -> None:
+    def _point(self, by: str | None) -> None:
         """Add a point to the trace where it says something new."""
         assert self.values is not None
         outcome = self.outcome
         self.answer = self.values, outcome
-        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound, self.by)
+        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound, by or self.by)
         last = self.trace[-1] if self.trace else None
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)
@@ -182,7 +200,7 @@ class Incumbent:
         self.timed_out = over and not reached
         if reached or over:
             return Directive(True)
-        grants = controller.decide([offer for report in reports for offer in report.offers]) if setup.timed else ()
+        grants = controller.decide([offer for report in reports for offer in report.offers])
         prune = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
         prune = prune and self.feasible and self.settings.combine.method == "auto"
         prune = prune and not any(grant.kind == COMBINE for grant in grants)  # which begins from the same tables

@@ -19,7 +19,7 @@ from dmcmc.run.agent.agent import Agent
 from dmcmc.run.combination import attempts_of, relaxation_of
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import COMBINE, Brought, Offer
+from dmcmc.run.controller.offer import COMBINE, TOULBAR2, Brought, Offer
 from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, Sides, gather_sides, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
@@ -38,7 +38,7 @@ from dmcmc.samplers.contract.protocol import SampledTable
 _LATE = 0.02  # of the time budget that a combination may end later, besides
 _GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, for a combination of what has been found
 
-
+_LOOK = 0.05  # seconds between two looks at what is waited for
 _AMPLE = 4.0  # times what it should take, a combination with larger tables is given up
 
 
@@ -117,7 +117,9 @@ class Run:
         self.clocks = {number: agent.table.seconds for number, agent in self.agents.items()}
         self._brought += [one for agent in self.agents.values() for one in agent.brought]
         self.incumbent.by = ", ".join(dict.fromkeys(one.kind for one in self._brought))
-        if self.setup.config.budget.gap > 0:
+        if self.search.won():
+            self.enough = True
+        elif self.setup.config.budget.gap > 0:
             self._look_at_gap()
 
     def _look_at_gap(self) -> None:
@@ -194,6 +196,7 @@ class Run:
             return self.incumbent.give_up(cycle)
         found = self.world.merged(cycle.values)
         self.search.polish(np.array([found[v] for v in range(len(found))], dtype=np.int64))
+        self._brought += self.search.brought()
         report = Report(
             cycle.roots,
             self._offers(cycle),
@@ -218,26 +221,28 @@ class Run:
     def _offers(self, cycle: Cycle) -> tuple[Offer, ...]:
         """Return what this rank could do next."""
         if not self.setup.timed:
-            return ()
+            return offers_of(Standing({}, {}, first=False, beside=self.search.hopeful))
         gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in self.agents.items()}
         relaxed = any(
             step.z is not None for steps in cycle.steps.values() for step in (steps.lower, steps.upper) if step
         )
         open_ended = LARGER * self._larger < self._at_most and len(attempts_of(self.setup, self._larger)) > 1
         again = LARGER * self.incumbent.combining if relaxed and open_ended else None
-        return offers_of(Standing(self.agents, gaps, self.world.rank == 0, again))
+        return offers_of(Standing(self.agents, gaps, self.world.rank == 0, again, self.search.hopeful))
 
     def improve(self, directive: Directive) -> None:
         """Carry out what is granted: for this rank's agents, then together with all ranks."""
         assert self._last is not None, "there has been no cycle"
         self.progress.stage(_title(self.incumbent, directive.kinds))
+        if not directive.of(TOULBAR2):
+            self.setup = self.incumbent.setup = self.search.disengage(self.setup)
         cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
         self._changed = directive.changes_tables
         if directive.bounded and self._changed:
             outsides, sent = run_outside(self.setup, self.post, cycle, self._last.tables, self.sides.upper)
             self._later_sent.append(sent)
         around = Around(cycle.chosen, outsides, self.sides)
-        slice = slice_of(self.setup, self.agents, around, directive, self._search, self._enlarge)
+        slice = slice_of(self.setup, self.agents, around, directive, self._search, self._enlarge, self._wait)
         if self._changed:
             self._pruned = self.world.together(lambda: improve_agents(slice, directive))
             self._gather_sides()
@@ -245,7 +250,7 @@ class Run:
             if granted := directive.of(kind.name):
                 self.incumbent.by = kind.name
                 kind.carry_out(slice, granted)
-        self.incumbent.by = ", ".join(directive.kinds) or "prune"
+        self.incumbent.by = ", ".join(kind for kind in directive.kinds if kind != TOULBAR2) or "prune"
         self._brought += slice.brought
 
     def _search(self, seconds: float) -> float:
@@ -258,6 +263,14 @@ class Run:
     def _enlarge(self, seconds: float) -> None:
         """Let the next combination have larger tables, in about some seconds."""
         self._larger, self._again = LARGER * self._larger, seconds
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for the search engine, all ranks together, until it ends or the time does."""
+        engine, until = self.search.engine, time.perf_counter() + seconds
+        while engine is not None and engine.on and not self.setup.backend.stop.over and time.perf_counter() < until:
+            engine.wait(_LOOK)
+        if seconds > 0:
+            self.world.wait()
 
     def _gather_sides(self) -> None:
         """Tell all ranks how this rank's tables are indexed now."""

@@ -3,28 +3,35 @@
 Every rank moves its own agents' variables. The values that come out are complete, and the same on all ranks.
 """
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Event, Thread
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.deadline import Stop, Wish
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth
 from dmcmc.results.result import Result
 from dmcmc.run.combination import splits
+from dmcmc.run.controller.offer import TOULBAR2, Brought
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.kinds.toulbar2 import memory_of, usable
 from dmcmc.run.metrics import early_result
 from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Divided, Setup
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.toulbar2.beside import Beside, Listener
+from dmcmc.samplers.toulbar2.costs import Costs, costs_of
 
 SWEEPS = 400  # of all chains together, where work is fixed
 _SHARE = 0.3  # of the time that is left: search before there are tables, at most
@@ -34,6 +41,9 @@ _SLICE = 0.3  # seconds of the first
 _PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
 _AT_LEAST = 0.1  # seconds that planning takes where a search beside it is worth while
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
+_AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
+_MOMENT = 1.0  # seconds of exact tables that need none
+_MEANWHILE, _LEAST_MEANWHILE = 0.25, 2.0  # of what exact tables take, one may search beside them; and seconds at least
 
 
 class _Ranks:
@@ -52,6 +62,10 @@ class Search:
         The best assignment so far, values of all variables of the dense problem; the same on all ranks.
     worth : Worth
         What it is worth, likewise.
+    engine : Beside or None
+        A search engine beside the run, on rank 0.
+    engaged : bool
+        Whether there is one, on all ranks.
     """
 
     best: NDArray[np.int64]
@@ -64,10 +78,145 @@ class Search:
         ranks, seed = _Ranks(world), parts.config.seed
         self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop, ranks)
         self._until(stop)
+        self.engine: Beside | None = None
+        self.engaged, self._core = False, False
+        self._entered, self._raised, self._lowered = 0.0, 0.0, 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.engine is not None:
+            self.engine.end()
 
     def _until(self, stop: Stop) -> None:
         """Say when to end; an answer may take a little longer to become 1-optimal."""
+        self._stop = stop
         self._search.stop, self._search.ascent.stop = stop, stop.later(_POLISH)
+
+    def engage(self, stop: Stop) -> Stop:
+        """Let a search engine begin beside the run, where it is wanted; called by all ranks.
+
+        Returns
+        -------
+        Stop
+            When the run ends: also when there is a proof.
+        """
+        config, problem = self.parts.config, self.parts.problem
+        if config.search == "none" or (config.search == "auto" and not self.parts.timed):
+            return stop
+        self.engaged = self.world.decided(lambda: usable(config, problem))
+        if not self.engaged:
+            return stop
+        if stop is NO_STOP:
+            stop = Stop(wish=Wish())
+            self._until(stop)
+        if self.world.rank == 0:
+            told = Listener(lambda: self.incumbent.utility, self._found, self._proven, lambda: self._stop.until)
+            self._entered = time.perf_counter()
+            self.engine = Beside(self._costs, memory_of(config), told, _AT_ONCE)
+        return stop
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """While kernels are compiled or loaded, the clock stands still: what the search engine finds comes later."""
+        if self.engine is not None:
+            self.engine.hold()
+        yield
+        if self.engine is not None:
+            self.engine.resume()
+
+    def settle(self, setup: Setup) -> Setup:
+        """Say whether the search engine is needed, now that all is planned; return the setup less the core it takes.
+
+        Where exact tables prove the answer it has some of the time that they take, and no core of its own.
+        """
+        if self.engine is None:
+            return setup
+        price, asked = sum(choice.seconds for choice in setup.choices) / self.world.size, setup.config.search != "auto"
+        if will_prove(setup) and not asked:
+            if price <= _MOMENT:
+                self.engine.leave()
+            else:
+                self.engine.go(max(_LEAST_MEANWHILE, _MEANWHILE * price))
+            return setup
+        self.engine.go()
+        self._core = setup.backend.threads > 1
+        return self._with_threads(setup, setup.backend.threads - 1) if self._core else setup
+
+    def disengage(self, setup: Setup) -> Setup:
+        """End the search engine; return the setup with the core that it had."""
+        if self.engine is not None:
+            self.engine.leave()
+        if not self._core:
+            return setup
+        self._core = False
+        return self._with_threads(setup, setup.backend.threads + 1)
+
+    def _with_threads(self, setup: Setup, threads: int) -> Setup:
+        self._search.threads = threads
+        return replace(setup, backend=replace(setup.backend, threads=threads))
+
+    @property
+    def hopeful(self) -> bool:
+        """Whether a search engine beside this rank may still bring something."""
+        utility, bound = self.incumbent.utility, self.incumbent.bound
+        known, proven = None if utility is None else float(utility), None if bound is None else float(bound)
+        return self.engine is not None and self.engine.on and not self.engine.hopeless(known, proven)
+
+    def brought(self) -> list[Brought]:
+        """Return what a search engine has brought since this was last asked."""
+        if self.engine is None or not (self.engine.on or self._raised or self._lowered):
+            return []
+        now = time.perf_counter()
+        one = Brought(TOULBAR2, now - self._entered, closed=self._lowered, objective=self._raised)
+        self._entered, self._raised, self._lowered = now, 0.0, 0.0
+        return [one]
+
+    def _costs(self) -> Costs:
+        """Return the whole problem as a search engine takes it; constants are added at the end."""
+        factors = [factor for factor in self.parts.problem.factors if factor.scope]
+        tables = [factor.table for factor in factors]
+        return costs_of([factor.scope for factor in factors], tables, self.parts.problem.domains)
+
+    def _found(self, values: NDArray[np.int64]) -> None:
+        """Take in what the search engine has found, on its thread."""
+        before = self.incumbent.utility
+        self.incumbent.update(self._search.polish(values), TOULBAR2)
+        after = self.incumbent.utility
+        if before is not None and after is not None:
+            self._raised += max(0.0, float(after - before))
+        self._ask_to_end()
+
+    def _proven(self, bound: Number | None) -> None:
+        """Take in what the search engine has proven, on its thread."""
+        arithmetic, before = self.parts.arithmetic, self.incumbent.bound
+        if bound is None:
+            encoded: Number = arithmetic.lowest
+        else:
+            encoded = math.floor(bound) if arithmetic.exact else float(bound)
+        if self.incumbent.update_bound(encoded, TOULBAR2) and before is not None:
+            self._lowered += max(0.0, float(before - encoded))
+        self._ask_to_end()
+
+    def _ask_to_end(self) -> None:
+        """End all work of this rank where nothing more is wanted."""
+        if self.incumbent.reached:
+            self._stop.wish.ask()
+
+    def won(self) -> bool:
+        """Return whether a search engine has ended the run; called by all ranks."""
+        return self.engaged and self.world.decided(lambda: self.incumbent.reached)
+
+    def watched(self, stop: Stop) -> Divided:
+        """Return the problem with searches for orders that hear when the run ends, but not of its time."""
+        if not self.engaged:
+            return self.parts
+        return replace(self.parts, division=self.parts.division.ending(Stop(wish=stop.wish)))
+
+    def early(self) -> Result | None:
+        """Return what is known before there are tables, on rank 0."""
+        return self.best_so_far() if self.world.rank == 0 else None
 
     def best_so_far(self) -> Result:
         """Return what would be the result if nothing else came, from any thread (rank 0)."""
@@ -79,6 +228,7 @@ class Search:
         if stop.until < float("inf"):
             stop = replace(stop, until=stop.until + seconds)
         self.incumbent.delay(seconds)
+        self._entered += seconds
         self._until(stop)
         return stop
 
@@ -204,7 +354,7 @@ def begin(parts: Divided, world: World, stop: Stop, start: float, progress: Prog
         Told each point of the trace.
     """
     deadline = stop.until if parts.timed else None
-    incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point)
+    incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
     search = Search(parts, incumbent, world, stop)
     search.first()
     return search

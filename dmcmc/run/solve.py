@@ -19,7 +19,7 @@ from dmcmc.results.result import Result
 from dmcmc.run.interrupt import Ending, Interrupt
 from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
-from dmcmc.run.search import begin, will_prove
+from dmcmc.run.search import Search, begin, will_prove
 from dmcmc.run.setup import Setup, divided, plan, sharing_memory
 from dmcmc.run.warm_up import warm_up_chains, warm_up_orders, warm_up_planning, warm_up_search, warm_up_solving
 from dmcmc.run.warm_up_gpu import warm_up_gpu
@@ -95,23 +95,35 @@ def _solve(
         start += warm_up_chains(parts, world, progress)
     if seconds is not None:
         stop = Stop(start + seconds, wish=stop.wish if ending is not None else Wish())
-    search = begin(parts, world, stop, start, progress)
-    if ending is not None:
-        ending.best = search.best_so_far
-    if seconds is not None:
-        search.delay(warm_up_orders(search.parts, world, progress))
+    with begin(parts, world, stop, start, progress) as search:
+        if ending is not None:
+            ending.best = search.best_so_far
+        if seconds is not None:
+            stop = search.delay(warm_up_orders(search.parts, world, progress))
+        return _from_plan_to_result(search, search.engage(stop), progress, explain, ending)
+
+
+def _from_plan_to_result(
+    search: Search, stop: Stop, progress: Progress, explain: Callable[[Setup], None], ending: Ending | None
+) -> Result | None:
+    """Plan, make tables, combine and improve them, unless a search engine beside it is through first."""
+    world, timed = search.world, search.parts.timed
     with search.beside():
-        setup = plan(parts, world)
+        setup = plan(search.watched(stop), world)
+    if search.won():
+        return search.early()
     stoppable = stop is not NO_STOP
     tiny = partial(solve, ending=Ending()) if stoppable else solve
-    warming = warm_up_solving(setup, world, progress, tiny, stoppable)
-    if seconds is None and not will_prove(setup):
-        warming += warm_up_chains(setup, world, progress)
-    if seconds is not None:
-        warming += warm_up_gpu(setup, world, progress)
-    stop = search.delay(warming)
+    with search.compiling():
+        warming = warm_up_solving(setup, world, progress, tiny, stoppable)
+        if not timed and not will_prove(setup):
+            warming += warm_up_chains(setup, world, progress)
+        if timed:
+            warming += warm_up_gpu(setup, world, progress)
+        stop = search.delay(warming)
+    setup = search.settle(setup)
     explain(setup)
-    with Interrupt(stop, armed=seconds is not None and ending is None):
+    with Interrupt(stop, armed=timed and ending is None):
         run = Run(setup.ending(stop), world, search, progress, explain)
         if ending is not None:
             ending.best = run.best_so_far

@@ -12,6 +12,7 @@ from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 _SEARCH = 1_000_000  # words of search for an order: there may be many agents, and ten times that gains 0.2 % of cells
 
@@ -31,6 +32,8 @@ class LocalProblem:
         Domain sizes of all variables of the problem.
     search : float
         The most words of search for an order.
+    stop : Stop
+        Ends that search early.
     """
 
     agent: int
@@ -39,6 +42,7 @@ class LocalProblem:
     factors: tuple[Factor, ...]
     domains: NDArray[np.int64]
     search: float = SEARCH_LONG
+    stop: Stop = NO_STOP
 
     @property
     def interface_shape(self) -> tuple[int, ...]:
@@ -56,7 +60,7 @@ class LocalProblem:
         scopes = [f.scope for f in self.factors]
         # An agent that shares nothing is mostly the whole problem.
         budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG)
-        return best_order(scopes, self.domains, self.hidden, self.interface, budget=budget)
+        return best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
 
     @cached_property
     def plan(self) -> Plan:
@@ -81,6 +85,10 @@ class Division:
     def searching(self, words: float) -> "Division":
         """Return the same with at most so many words of search for an order of each agent's."""
         return replace(self, locals=tuple(replace(local, search=words) for local in self.locals))
+
+    def ending(self, stop: Stop) -> "Division":
+        """Return the same with searches for orders that hear of an end."""
+        return replace(self, locals=tuple(replace(local, stop=stop) for local in self.locals))
 
 
 def divide(problem: Problem) -> Division:

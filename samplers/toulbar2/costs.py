@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, frexp
-from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.types import Array, Number
 
 _MOST = 2**52  # what all costs add up to at most: they pass through float64
-_FINE = 2**51  # what the costs of floats are scaled to together: as fine as the rounding of their sums
+_FINE = 2**52  # what the costs of floats are scaled to together: as fine as the rounding of their sums
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class Costs:
             total += int(cost[np.ravel_multi_index(tuple(values[scope]), tuple(self.domains[scope]))])
         return total
 
-    def save(self, path: Path) -> None:
+    def save(self, stream: BinaryIO) -> None:
         """Write the problem as arrays, for the process that searches it."""
         np.savez(
-            path,
+            stream,
             domains=self.domains,
             arity=np.array([len(scope) for scope in self.scopes], dtype=np.int64),
             scope=np.concatenate([*self.scopes, np.zeros(0, dtype=np.int64)]),

@@ -1,11 +1,12 @@
 """A search by toulbar2 beside other work: started, looked at, and ended at any time."""
 
 import importlib.util
+import io
 import json
+import os
 import re
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -24,6 +25,7 @@ _WORKER = Path(__file__).with_name("worker.py")
 _ASSIGNMENT = re.compile(r" \d+( \d+)*\s*")
 _LOWER = re.compile(r"(?:Optimality gap|bounds): \[(\d+), *\d+\]|^Dual bound: (\d+)")
 _LIMIT = "Time limit expired"
+_ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # whose stacks would count as its memory
 
 
 def available() -> bool:
@@ -79,7 +81,7 @@ class Engine:
     Parameters
     ----------
     memory : int
-        Bytes of its address space; 0 for no limit.
+        Bytes that it may take beside its libraries; 0 for no limit.
 
     Raises
     ------
@@ -90,16 +92,14 @@ class Engine:
     def __init__(self, memory: int = 0) -> None:
         if not available():
             raise Unavailable("toulbar2 is not installed; pip install 'dmcmc[search]'")
-        self._folder = tempfile.TemporaryDirectory(prefix="dmcmc-")
         self._process = subprocess.Popen(
-            [sys.executable, str(_WORKER), str(memory)],
+            [sys.executable, str(_WORKER), str(memory), str(os.getpid())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            text=True,
+            env=os.environ | _ONE_THREAD,
             start_new_session=True,  # Ctrl-C is for the run, which ends its search
         )
-        self._jobs = 0
 
     def __enter__(self) -> Self:
         return self
@@ -116,7 +116,6 @@ class Engine:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
-        self._folder.cleanup()
 
     def start(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
         """Begin to search a problem; return at once.
@@ -141,16 +140,16 @@ class Engine:
 
     def _send(self, costs: Costs, beat: Number | None, seconds: float) -> bool:
         """Give the process a problem; return whether it has taken it."""
-        self._jobs += 1
-        path = Path(self._folder.name) / f"{self._jobs}.npz"
-        costs.save(path)
+        arrays = io.BytesIO()
+        costs.save(arrays)
         top = costs.top if beat is None else costs.to_beat(beat)
-        job = {"file": str(path), "top": top, "seconds": max(1, int(np.ceil(min(seconds, 1e8))))}
+        job = {"bytes": arrays.tell(), "top": top, "seconds": max(1, int(np.ceil(min(seconds, 1e8))))}
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(json.dumps(job) + "\n")
+            self._process.stdin.write(json.dumps(job).encode() + b"\n")
+            self._process.stdin.write(arrays.getbuffer())
             self._process.stdin.flush()
-        except OSError:
+        except (OSError, ValueError):  # it has ended, or was closed
             return False
         return True
 
@@ -165,4 +164,4 @@ class Engine:
         assert self._process.stdout is not None
         with suppress(ValueError, OSError):  # closed while it was read
             while line := self._process.stdout.readline():
-                yield line
+                yield line.decode(errors="replace")

@@ -1,45 +1,89 @@
 """The process that searches: reads jobs, lets toulbar2 print what it finds. Imports nothing of ours, so it starts fast.
 
-A job is a line of JSON: ``{"file": ..., "top": ..., "seconds": ...}``; its answer ends with a line ``done`` and why:
-``complete`` (nothing is cheaper than the last solution printed, or than ``top``) or ``limit``.
+A job is a line of JSON, ``{"bytes": ..., "top": ..., "seconds": ...}``, and so many bytes of arrays; its answer ends
+with a line ``done``. The process ends with the one that started it, however that ends.
 """
 
+import ctypes
+import io
 import json
+import os
 import resource
+import signal
 import sys
+from contextlib import suppress
+from typing import Any
 
 import numpy as np
 
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
 
 def main() -> None:
-    """Search one job after the other, within so many bytes of address space (0: no limit)."""
-    memory = int(sys.argv[1])
-    if memory:
-        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    """Search one job after the other, within so many bytes of memory (0: no limit) beside its libraries."""
+    memory, parent = int(sys.argv[1]), int(sys.argv[2])
+    _die_with(parent)
+    sys.modules["mpi4py"] = None  # type: ignore[assignment]  # toulbar2 would join the ranks of an MPI run
     import pytoulbar2
 
-    for line in sys.stdin:
+    if memory:
+        limit = _mapped() + memory
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    jobs = sys.stdin.buffer
+    while line := jobs.readline():
         job = json.loads(line)
+        data = jobs.read(job["bytes"])
         network = pytoulbar2.CFN(ubinit=job["top"], seed=1, verbose=0)
         try:
-            _load(network, job["file"])
+            _load(network, data)
+            del data
             network.Solve(showSolutions=1, timeLimit=job["seconds"])
         except pytoulbar2.tb2.Contradiction:
             pass  # propagation alone proves it
         print("\ndone", flush=True)
 
 
-def _load(network: "object", file: str) -> None:
-    """Add the variables and cost functions of a file."""
-    with np.load(file, allow_pickle=False) as arrays:
+def _die_with(parent: int) -> None:
+    """Be killed when the process that started this one is gone; where the system cannot, end after the job."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:  # it went before that
+        os._exit(1)
+
+
+def _mapped() -> int:
+    """Return the bytes of address space that this process has; a guess where nothing says."""
+    try:
+        with open("/proc/self/statm") as stream:
+            return int(stream.read().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 1 << 30
+
+
+def _load(network: Any, data: bytes) -> None:
+    """Add the variables and cost functions of some arrays."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         parts = {name: arrays[name] for name in arrays.files}
-    for v, size in enumerate(parts["domains"].tolist()):
-        network.AddVariable(f"x{v}", range(size))  # type: ignore[attr-defined]
+    domains = parts["domains"]
+    for v, size in enumerate(domains.tolist()):
+        network.AddVariable(f"x{v}", range(size))
     scopes = np.split(parts["scope"], np.cumsum(parts["arity"])[:-1])
     costs = np.split(parts["cost"], np.cumsum(parts["size"])[:-1])
     for scope, cost in zip(scopes, costs, strict=True):
-        if scope.size:
-            network.AddFunction(scope.tolist(), cost.tolist())  # type: ignore[attr-defined]
+        if scope.size > 3 and cost.any():
+            _add_listed(network.CFN.wcsp, scope, cost, domains)
+        elif scope.size:
+            network.AddFunction(scope.tolist(), cost.tolist())
+
+
+def _add_listed(network: Any, scope: "np.ndarray[Any, Any]", cost: "np.ndarray[Any, Any]", domains: Any) -> None:
+    """Add a cost function over many variables by what is not 0: toulbar2's own way goes through all entries."""
+    places = np.flatnonzero(cost)
+    tuples = np.stack(np.unravel_index(places, tuple(domains[scope])), axis=1).tolist()
+    number = network.postNaryConstraintBegin(scope.tolist(), 0, len(tuples))
+    for values, worth in zip(tuples, cost[places].tolist(), strict=True):
+        network.postNaryConstraintTuple(number, values, worth)
+    network.postNaryConstraintEnd(number)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from dmcmc.run.controller.division import Time, divide_slice
 from dmcmc.run.controller.ledger import Ledger
-from dmcmc.run.controller.offer import BOUND, COMBINE, SAMPLE, SEARCH, Brought, Grant, Offer
+from dmcmc.run.controller.offer import BOUND, COMBINE, SAMPLE, SEARCH, TOULBAR2, Brought, Grant, Offer
 
 _SLICE = 0.25  # seconds between two cycles, at least
 _LAST = 1.5  # slices: less is one slice
@@ -77,10 +77,18 @@ class Controller:
     def decide(self, offers: Sequence[Offer]) -> tuple[Grant, ...]:
         """Return what is done in the next slice of time; nothing where nothing is worth anything, or time is up.
 
-        Each slice is as long as all before it: one long effort gains more than several short ones.
+        Each slice is as long as all before it: one long effort gains more than several short ones. A search engine goes
+        on beside what is done; where that is nothing, the run waits for it.
         """
         state = self._last
         assert state is not None, "enter comes first"
+        grants = self._divided([offer for offer in offers if offer.kind != TOULBAR2], state)
+        if any(offer.kind == TOULBAR2 for offer in offers):
+            return (*grants, Grant(TOULBAR2, None, 0.0 if grants else state.left))
+        return grants
+
+    def _divided(self, offers: Sequence[Offer], state: State) -> tuple[Grant, ...]:
+        """Return what is done by the ranks themselves."""
         seconds = max(_SLICE, state.elapsed)
         seconds = state.left if state.left < _LAST * seconds else seconds
         needed = 1.0

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dmcmc.run.controller.offer import BOUND, COMBINE, ELIMINATE, SAMPLE, SEARCH, Brought
+from dmcmc.run.controller.offer import BOUND, COMBINE, ELIMINATE, SAMPLE, SEARCH, TOULBAR2, Brought
 
 # The part of what is at stake that a slice of time should bring, before any has been tried.
 _FIRST_HOPES = {ELIMINATE: 1.0, COMBINE: 0.5, BOUND: 0.65, SAMPLE: 0.25, SEARCH: 0.25}
@@ -58,7 +58,7 @@ class Ledger:
         """
         parts = _by_kind(brought)
         rest = max(0.0, objective - sum(part.objective for part in parts.values()))
-        decoding = {kind: part.seconds for kind, part in parts.items() if kind != SEARCH}
+        decoding = {kind: part.seconds for kind, part in parts.items() if kind not in (SEARCH, TOULBAR2)}
         closing = {kind: part.closed for kind, part in parts.items()}
         raised, lowered = _split(rest, decoding), _split(bound, closing if any(closing.values()) else decoding)
         for kind, part in parts.items():
@@ -69,7 +69,7 @@ class Ledger:
             account.bound += gained[1]
             account.estimated += part.estimated
             account.priced += part.seconds if part.estimated > 0 else 0.0
-            if stake > 0 and part.seconds > 0:
+            if stake > 0 and part.seconds > 0 and kind != TOULBAR2:
                 self._learn(kind, sum(gained) / stake)
 
     def _learn(self, kind: str, brought: float) -> None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 ELIMINATE, SAMPLE, BOUND, SEARCH, COMBINE = "eliminate", "sample", "bound", "search", "combine"
+TOULBAR2 = "toulbar2"  # beside all others: it has a core of its own
 
 
 @dataclass(frozen=True)

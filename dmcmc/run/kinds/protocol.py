@@ -24,6 +24,8 @@ class Standing:
         Whether this is rank 0, which offers the search for all ranks.
     again : float or None
         About what it takes to combine again with larger tables, seconds; None where that would change nothing here.
+    beside : bool
+        Whether a search engine, beside this rank, may still bring something.
     gaps : dict
         Their parts of the gap, utility; None where that is not known.
     """
@@ -32,6 +34,7 @@ class Standing:
     gaps: Mapping[int, float | None]
     first: bool = True
     again: float | None = None
+    beside: bool = False
 
     def gain(self, number: int) -> float:
         """Return the part of the gap that is an agent's; inf where that is not known."""
@@ -78,6 +81,8 @@ class Slice:
         Searches for some seconds, with all ranks; returns what the best assignment is better by.
     enlarge : callable
         Lets the next combination have larger tables, in about some seconds.
+    wait : callable
+        Waits for what a search engine brings, some seconds at most; all ranks do.
     brought : list of Brought
         What came of it so far.
     """
@@ -87,6 +92,7 @@ class Slice:
     backend: Backend
     search: Callable[[float], float]
     enlarge: Callable[[float], None]
+    wait: Callable[[float], None]
     brought: list[Brought] = field(default_factory=list)
 
     def own(self, grants: Iterable[Grant]) -> list[tuple[Turn, float]]:

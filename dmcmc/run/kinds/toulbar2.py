@@ -1,0 +1,78 @@
+"""toulbar2 beside the run: a process on a core of its own, as long as it may bring something."""
+
+from collections.abc import Sequence
+
+from dmcmc.config.settings import Settings
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.runtime.memory import free_memory
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.run.controller.offer import TOULBAR2, Grant, Offer
+from dmcmc.run.kinds.protocol import Slice, Standing
+from dmcmc.samplers.toulbar2.search import available
+
+_SHARE = 0.25  # of the memory is for it, on top of what the run takes
+_HANDED = 0.5  # of that, at most, is for the tables as they are handed over and kept
+_ENTRY, _LISTED, _TABLE = 48, 200, 2000  # bytes of an entry; of one over more than three variables; of a table
+
+
+class Toulbar2:
+    """Let it go on beside all else, or wait for it where there is nothing else to do."""
+
+    name = TOULBAR2
+
+    def offers(self, standing: Standing) -> list[Offer]:
+        """Offer it as long as it may bring something; where it is not granted, it ends."""
+        return [Offer(self.name, float("inf"))] if standing.beside else []
+
+    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
+        """Wait where that is all that is granted."""
+        slice.wait(sum(grant.seconds for grant in grants))
+
+
+def wanted(settings: Settings) -> bool:
+    """Return whether a run with such settings would have it beside, where it is installed."""
+    if settings.search == "auto":
+        open_ended = settings.local.method == "auto" and settings.combine.method == "auto"
+        return settings.budget.time is not None and open_ended and cores() > 1
+    return settings.search == TOULBAR2
+
+
+def usable(settings: Settings, problem: Problem) -> bool:
+    """Return whether a run has it beside.
+
+    Raises
+    ------
+    Unavailable
+        If it is asked for, and not installed.
+    """
+    if not wanted(settings):
+        return False
+    if not available():
+        if settings.search == TOULBAR2:
+            raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[search]'")
+        return False
+    return bytes_handed(problem) <= _HANDED * memory_of(settings)
+
+
+def bytes_handed(problem: Problem) -> int:
+    """Return about what the tables of a problem take there."""
+    entries = sum(f.table.size * (_ENTRY if len(f.scope) <= 3 else _LISTED) for f in problem.factors)
+    return entries + _TABLE * (len(problem.factors) + problem.n_variables)
+
+
+def memory_of(settings: Settings) -> int:
+    """Return the bytes that its process may take."""
+    free = free_memory()
+    return int(_SHARE * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
+
+
+def outlook(settings: Settings, problem: Problem) -> str:
+    """Return what ``--explain`` says of it; nothing where it is not wanted."""
+    if not wanted(settings):
+        return ""
+    if not available():
+        return "toulbar2 would search beside the run, on a core of its own; pip install 'dmcmc[search]'"
+    if not usable(settings, problem):
+        return "toulbar2 is left out: the tables are too large for its part of the memory"
+    return "toulbar2 searches the whole beside the run, on a core of its own, unless tables prove the answer at once"

@@ -1,0 +1,214 @@
+"""A search of a whole problem beside other work: a process on a core of its own, followed by a thread."""
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.inference.runtime.types import Number
+from dmcmc.samplers.toulbar2.costs import Costs
+from dmcmc.samplers.toulbar2.search import Engine, Progress
+
+_LOOK = 0.02  # seconds between two looks at what it has printed
+_THROWN = 4.0  # seconds of work, in all, that may be thrown away for a better assignment to be beaten
+_PAYS = 0.1  # of what lies between its best and its bound: a better assignment is worth a new start
+_TRIAL, _TRIAL_SHARE = 2.0, 0.1  # seconds, and the part of the time, after which it may be seen that it is hopeless
+_FAR = 6.0  # times what is left: so long, at its pace, is hopeless; searches end faster than they go
+_LOOSER = 2.0  # times our gap is its own: then its bound is of no use either
+_KEPT = 256  # bounds with their times
+
+
+@dataclass(frozen=True)
+class Listener:
+    """Whom a search beside other work talks to, from its own thread.
+
+    Attributes
+    ----------
+    known : callable
+        Returns what the best known assignment is worth; None while there is none without violations.
+    found : callable
+        Called with every better assignment.
+    proven : callable
+        Called with a number that no assignment better than the best known exceeds; None where there is none at all.
+    until : callable
+        Returns when to end (``time.perf_counter``); it may change as long as kernels are compiled.
+    """
+
+    known: Callable[[], Number | None]
+    found: Callable[[NDArray[np.int64]], object]
+    proven: Callable[[Number | None], object]
+    until: Callable[[], float]
+
+
+class Beside:
+    """A search that goes on until it is through, has no more time, or is not wanted any more; a context manager.
+
+    Parameters
+    ----------
+    make : callable
+        Returns the problem as costs; called in the thread.
+    memory : int
+        Bytes that the process may take.
+    listener : Listener
+    wait : float
+        Seconds before it starts, unless :meth:`go` says so earlier: the problem may be solved by then.
+
+    Attributes
+    ----------
+    on : bool
+        Whether it may still bring something.
+    complete : bool
+        Whether it has proven what is best.
+    """
+
+    def __init__(self, make: Callable[[], Costs], memory: int, listener: Listener, wait: float = 0.0) -> None:
+        self._make, self._memory, self._listener, self._wait = make, memory, listener, wait
+        self._go, self._open, self._unwanted = threading.Event(), threading.Event(), threading.Event()
+        self._open.set()
+        self._ended = threading.Event()
+        self._until = float("inf")
+        self._bounds: list[tuple[float, float]] = []
+        self.complete, self.begun = False, float("inf")
+        self._thread = threading.Thread(target=self._run, name="toulbar2", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    @property
+    def on(self) -> bool:
+        """Whether it may still bring something."""
+        return not self._ended.is_set() and not self._unwanted.is_set()
+
+    def go(self, seconds: float = float("inf")) -> None:
+        """Start now, if it has not, and end after so many seconds at most."""
+        self._until = time.perf_counter() + seconds
+        self._go.set()
+
+    def hold(self) -> None:
+        """Say nothing until :meth:`resume`: the clock stands still."""
+        self._open.clear()
+
+    def resume(self) -> None:
+        """Talk again."""
+        self._open.set()
+
+    def leave(self) -> None:
+        """End it soon, whatever it does."""
+        self._unwanted.set()
+        self._go.set()
+        self._open.set()
+
+    def end(self) -> None:
+        """End it, whatever it does, and wait until its process is gone."""
+        self.leave()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it ends, so many seconds at most."""
+        self._ended.wait(min(seconds, threading.TIMEOUT_MAX))
+
+    def hopeless(self, known: float | None, bound: float | None) -> bool:
+        """Return whether it would need far more time than there is, and its bound is looser than another.
+
+        Parameters
+        ----------
+        known, bound
+            What the best known assignment is worth, and the best bound.
+        """
+        now, until = time.perf_counter(), self._listener.until()
+        spent, left = now - self.begun, until - now
+        if known is None or bound is None or spent < max(_TRIAL, _TRIAL_SHARE * (spent + left)) or not self._bounds:
+            return False
+        gap = self._bounds[-1][1] - known
+        earlier = [b for at, b in self._bounds if at <= self.begun + spent / 2] or [self._bounds[0][1]]
+        pace = (earlier[-1] - self._bounds[-1][1]) / (spent / 2)
+        return gap > _LOOSER * (bound - known) and gap > _FAR * max(0.0, left) * pace
+
+    def _run(self) -> None:
+        """Start it, follow it, start it anew where that pays; the thread's own work."""
+        with suppress(DmcmcError, MemoryError, OSError):  # then there is none
+            self._go.wait(self._wait)
+            if not self._unwanted.is_set():
+                costs, thrown = self._make(), 0.0
+                if not costs.feasible:
+                    self._say(partial(self._listener.proven, None))
+                while costs.feasible and not self._over:
+                    start = time.perf_counter()
+                    self.begun = min(self.begun, start)
+                    with Engine(self._memory) as engine:
+                        again = self._follow(engine, costs, _THROWN - thrown)
+                    thrown += time.perf_counter() - start
+                    if not again:
+                        break
+        self._ended.set()
+
+    @property
+    def _over(self) -> bool:
+        return self._unwanted.is_set() or time.perf_counter() > min(self._until, self._listener.until())
+
+    def _follow(self, engine: Engine, costs: Costs, spare: float) -> bool:
+        """Pass on what one search finds; return whether to start anew with what is known by then.
+
+        Parameters
+        ----------
+        spare
+            Seconds of work that may be thrown away.
+        """
+        beat, start = self._listener.known(), time.perf_counter()
+        top = costs.top if beat is None else costs.to_beat(beat)
+        progress = engine.start(costs, beat, max(1.0, self._listener.until() - start))
+        values, lower = None, 0
+        while not self._over:
+            ended = progress.ended  # before its numbers are read: they are final then
+            if progress.values is not None and progress.values is not values:
+                values = progress.values
+                self._say(partial(self._listener.found, values))
+                top = min(top, costs.of(values))
+            if progress.lower > lower and not ended:
+                lower = progress.lower
+                self._say(partial(self._bounded, costs.bound(lower)))
+            if ended:
+                self._conclude(costs, progress, beat, top)
+                return False
+            if time.perf_counter() - start < spare and self._better(costs, lower, top):
+                return True
+            time.sleep(_LOOK)
+        return False
+
+    def _better(self, costs: Costs, lower: int, top: int) -> bool:
+        """Return whether something so much better than its best is known that it should know."""
+        known = self._listener.known()
+        return known is not None and top - costs.to_beat(known) > max(1, int(_PAYS * (top - lower)))
+
+    def _bounded(self, bound: Number) -> None:
+        self._bounds.append((time.perf_counter(), float(bound)))
+        if len(self._bounds) > _KEPT:  # every other will do
+            del self._bounds[1:-1:2]
+        self._listener.proven(bound)
+
+    def _conclude(self, costs: Costs, progress: Progress, beat: Number | None, top: int) -> None:
+        """Say what the end of a search proves."""
+        if not progress.complete:
+            return
+        self.complete = True
+        # Nothing is below a cost that all are below that are better than what is known: that is the best, to the bit.
+        best = beat if progress.values is None else costs.bound(top)
+        self._say(partial(self._listener.proven, best))
+
+    def _say(self, what: Callable[[], object]) -> None:
+        """Say something when that is allowed, if anybody still wants to hear it."""
+        self._open.wait()
+        if not self._unwanted.is_set():
+            what()

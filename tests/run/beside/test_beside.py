@@ -1,0 +1,262 @@
+"""A search engine beside a run: what it finds and proves is the run's, and its process never outlives it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import dmcmc
+from dmcmc import Factor, Problem
+from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.run.kinds import toulbar2
+from dmcmc.samplers.toulbar2 import beside as module
+from dmcmc.samplers.toulbar2.beside import Beside, Listener
+from dmcmc.samplers.toulbar2.costs import costs_of
+from dmcmc.samplers.toulbar2.search import Engine, Progress, available
+
+pytestmark = pytest.mark.skipif(not available(), reason="needs pytoulbar2")
+
+
+def ring(n, seed=0, floats=False):
+    """Factors over a circle with chords."""
+    rng = np.random.default_rng(seed)
+    pairs = [(i, (i + step) % n) for i in range(n) for step in (1, 3)]
+    draw = rng.normal if floats else lambda size: rng.integers(0, 100, size)
+    return [Factor.of(pair, draw(size=(3, 3))) for pair in pairs]
+
+
+def undivided(factors, n):
+    return Problem(tuple(f"x{v}" for v in range(n)), np.full(n, 3), ("a",), np.zeros(n, dtype=np.int64), tuple(factors))
+
+
+def costs_of_all(factors, n):
+    return costs_of([f.scope for f in factors], [f.table for f in factors], np.full(n, 3))
+
+
+def hard(n=70):
+    """Costs that no search comes through in time."""
+    rng = np.random.default_rng(0)
+    pairs = [(i, j) for i in range(n) for j in range(i)]
+    return costs_of(pairs, [rng.integers(0, 1000, (4, 4)) for _ in pairs], np.full(n, 4))
+
+
+class Heard:
+    """What a search says, and when it has to end."""
+
+    def __init__(self, known=None, seconds=30):
+        self.values, self.bounds, self.known = [], [], known
+        self.until = time.perf_counter() + seconds
+
+    def listener(self):
+        return Listener(lambda: self.known, self.values.append, self.bounds.append, lambda: self.until)
+
+
+def followed(costs, heard, **options):
+    """What was said by a search that went on to its end."""
+    with Beside(lambda: costs, 0, heard.listener(), **options) as search:
+        search.wait(30)
+        assert not search.on
+    return search
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_its_solutions_and_its_proof_are_told(floats):
+    factors = ring(9, floats=floats)
+    best, heard = dmcmc.solve(undivided(factors, 9), method="exact"), Heard()
+    assert followed(costs_of_all(factors, 9), heard).complete
+    entries = [f.entry(heard.values[-1][list(f.scope)]) for f in factors]
+    assert sum(entries) == pytest.approx(best.objective, rel=1e-12)
+    assert heard.bounds[-1] == pytest.approx(best.objective, rel=1e-12)
+    assert all(bound >= best.objective for bound in heard.bounds)
+    assert floats or heard.bounds[-1] == best.objective
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_what_is_known_is_proven_to_be_the_best(floats):
+    factors = ring(9, floats=floats)
+    known = dmcmc.solve(undivided(factors, 9), method="exact").objective
+    heard = Heard(known)
+    followed(costs_of_all(factors, 9), heard)
+    assert heard.bounds[-1] == pytest.approx(known, rel=1e-12)
+    assert floats or (not heard.values and heard.bounds[-1] == known)
+
+
+def test_that_nothing_is_allowed_is_proven():
+    unequal = np.where(np.eye(3, dtype=bool), -np.inf, 0)
+    factors, heard = [Factor.of((i, j), unequal) for i in range(4) for j in range(i)], Heard()
+    followed(costs_of_all(factors, 4), heard)
+    assert heard.bounds == [None]
+
+
+class Scripted(Engine):
+    """An engine that finds a poor assignment at first, and proves what it was given the second time."""
+
+    beats: ClassVar = []
+
+    def __init__(self, memory):
+        pass
+
+    def close(self):
+        pass
+
+    def start(self, costs, beat, seconds):
+        self.beats.append(beat)
+        second = len(self.beats) == 2
+        return Progress(values=None if second else np.zeros(9, dtype=np.int64), complete=second, ended=second)
+
+
+def test_a_much_better_assignment_is_worth_a_new_start(monkeypatch):
+    monkeypatch.setattr(module, "Engine", Scripted)
+    monkeypatch.setattr(Scripted, "beats", [])
+    factors = ring(9)
+    best, heard = dmcmc.solve(undivided(factors, 9), method="exact").objective, Heard()
+    with Beside(lambda: costs_of_all(factors, 9), 0, heard.listener()) as search:
+        while not heard.values and search.on:
+            time.sleep(0.001)
+        heard.known = best
+        search.wait(10)
+    assert Scripted.beats == [None, best]
+    assert heard.bounds == [best]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "own", "hopeless"), [([90, 80], 12, False), ([90, 89], 12, True), ([90, 89], 70, False)]
+)
+def test_it_ends_where_it_is_slow_and_its_bound_is_loose(bounds, own, hopeless):
+    now = time.perf_counter()
+    search = Beside.__new__(Beside)
+    search.begun, search._listener = now - 20, Heard(seconds=20).listener()
+    search._bounds = [(now - 15, bounds[0]), (now - 1, bounds[1])]
+    assert search.hopeless(10, own) == hopeless
+    assert not search.hopeless(None, own)
+
+
+def test_it_says_nothing_while_it_is_held():
+    heard = Heard()
+    with Beside(lambda: costs_of_all(ring(9), 9), 0, heard.listener(), wait=10) as search:
+        search.hold()
+        search.go()
+        search.wait(0.5)
+        assert search.on and not heard.values and not heard.bounds
+        search.resume()
+        search.wait(30)
+    assert heard.values and heard.bounds
+
+
+def processes():
+    """The search engines that this process has started."""
+    with open(f"/proc/self/task/{os.getpid()}/children") as children:
+        pids = children.read().split()
+    for thread in os.listdir("/proc/self/task"):
+        with open(f"/proc/self/task/{thread}/children") as children:
+            pids += children.read().split()
+    return {pid for pid in pids if b"worker.py" in open(f"/proc/{pid}/cmdline", "rb").read()}
+
+
+on_linux = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux")
+
+
+@on_linux
+@pytest.mark.parametrize("error", [None, RuntimeError("no"), KeyboardInterrupt()])
+def test_no_process_is_left_however_the_work_beside_it_ends(error):
+    before, heard = processes(), Heard()
+    try:
+        with Beside(hard, 0, heard.listener()) as search:
+            while not heard.values and search.on:
+                time.sleep(0.01)
+            assert len(processes() - before) == 1
+            if error is not None:
+                raise error
+    except (RuntimeError, KeyboardInterrupt):
+        pass
+    assert processes() == before
+
+
+@on_linux
+def test_it_ends_when_the_time_is_over():
+    before, heard = processes(), Heard(seconds=0.7)
+    followed_until, start = followed(hard(), heard), time.perf_counter()
+    assert not followed_until.complete
+    assert time.perf_counter() - start < 10
+    assert processes() == before
+
+
+PARENT = """
+import sys, time
+sys.path[:0] = {path!r}
+import numpy as np
+from dmcmc.samplers.toulbar2.costs import costs_of
+from dmcmc.samplers.toulbar2.search import Engine
+rng = np.random.default_rng(0)
+pairs = [(i, j) for i in range(60) for j in range(i)]
+engine = Engine()
+found = engine.start(costs_of(pairs, [rng.integers(0, 1000, (4, 4)) for _ in pairs], np.full(60, 4)), None, 100)
+while found.values is None:
+    time.sleep(0.01)
+print(engine._process.pid, flush=True)
+time.sleep(100)
+"""
+
+
+@on_linux
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_its_process_ends_with_the_one_that_started_it(number):
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT.format(path=sys.path)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    pid = int(parent.stdout.readline())
+    parent.send_signal(number)
+    parent.communicate()
+    deadline = time.monotonic() + 10
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not alive(pid)
+
+
+def alive(pid):
+    """Whether a process runs: one that nobody has asked after does not."""
+    try:
+        with open(f"/proc/{pid}/stat") as stream:
+            return stream.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("floats", [False, True])
+def test_a_run_ends_with_its_proof(floats):
+    n = 40
+    problem = undivided(ring(n, floats=floats), n)
+    result = dmcmc.solve(problem, method="gibbs", bound="none", search="toulbar2", timeout=30)
+    assert result.status == "optimal"
+    assert result.time < 20
+    assert {point.by for point in result.trace} >= {"toulbar2"}
+    exact = dmcmc.solve(problem, method="exact")
+    assert result.objective == pytest.approx(exact.objective, rel=1e-12)
+
+
+def test_fixed_work_waits_for_it_where_it_is_asked_for():
+    problem = undivided(ring(12), 12)
+    result = dmcmc.solve(problem, method="gibbs", bound="none", search="toulbar2", runs=1, samples=1)
+    assert result.status == "optimal"
+
+
+def test_without_a_time_budget_nobody_begins_one(monkeypatch):
+    monkeypatch.setattr(toulbar2, "available", lambda: pytest.fail("was asked for"))
+    result = dmcmc.solve(undivided(ring(12), 12), runs=1, samples=1)
+    assert "toulbar2" not in {point.by for point in result.trace}
+
+
+def test_without_toulbar2_all_goes_on_and_a_plan_says_so(monkeypatch):
+    monkeypatch.setattr(toulbar2, "available", lambda: False)
+    monkeypatch.setattr(toulbar2, "cores", lambda: 2)
+    problem = undivided(ring(12), 12)
+    result = dmcmc.solve(problem, method="auto", timeout=5)
+    assert result.status == "optimal"
+    assert "pip install 'dmcmc[search]'" in str(dmcmc.plan(problem, timeout=5))
+    with pytest.raises(Unavailable, match="search: toulbar2"):
+        dmcmc.solve(problem, search="toulbar2")
