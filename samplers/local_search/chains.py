@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,14 +19,28 @@ from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
 
 _DESCENT, _STEPS = 30, 3  # sweeps at temperature 0 after those that cool: on columns, on graphs
-_PENALTY = 4.0  # of a violation, in spreads: less than in chain models, since the best may lie behind a violation
 
 # As plain Python: kernels take it in, so it is not kept on disk, and each process would compile it.
 _new_arrays = getattr(new_arrays, "py_func", new_arrays)
 
 Values = NDArray[np.int64]
 Halt = NDArray[np.uint8]
-Range = tuple[float, float]
+
+
+class Range(NamedTuple):
+    """What a chain cools through, in typical spreads of a conditional.
+
+    Attributes
+    ----------
+    first, last : float
+        Temperatures.
+    penalty : float
+        Of a violation: less than in chain models, since the best may lie behind a violation.
+    """
+
+    first: float
+    last: float
+    penalty: float = 4.0
 
 
 @dataclass(frozen=True)
@@ -97,10 +111,12 @@ class Contestant(Protocol):
 
 
 class Field(Protocol):
-    """Makes contestants whose worths compare."""
+    """Makes contestants whose worths compare; ``hard`` says whether anything is forbidden."""
+
+    hard: bool
 
     def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
-        """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
+        """Return a chain that cools over a range of temperatures."""
         ...
 
     def pairs(self, start: Start) -> "Pairs | None":
@@ -122,16 +138,14 @@ class ColumnField:
         number[self.order.variables] = np.arange(n)
         flat = problem.flat
         local = LocalProblem(0, (), tuple(range(n)), problem.factors, problem.domains[self.order.variables])
-        model: ChainModel = build_model(local, flat._replace(scope=number[flat.scope]))
-        penalty = float(np.float32(_PENALTY * model.spread)) if model.violation else 0.0
-        self.model = model._replace(penalty=penalty)
+        self.model: ChainModel = build_model(local, flat._replace(scope=number[flat.scope]))
+        self.hard = self.model.violation > 0
         whole = flat.data.dtype.kind == "i" and self.model.scale >= 1.0
         self._slack = 0.0 if whole else 0.01 * self.model.spread
 
     def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
-        """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
-        hot, cold = span[0] * self.model.spread, span[1] * self.model.spread
-        return ColumnChain(self, start, np.append(np.geomspace(hot, cold, sweeps), np.zeros(_DESCENT)))
+        """Return a chain that cools over a range of temperatures."""
+        return ColumnChain(self, start, span, sweeps)
 
     def pairs(self, start: Start) -> "Pairs | None":
         """Return moves of pairs."""
@@ -192,10 +206,13 @@ class _ColumnState:
 class ColumnChain(_ColumnState):
     """A chain that cools."""
 
-    def __init__(self, field: ColumnField, start: Start, temperatures: NDArray[np.float64]) -> None:
+    def __init__(self, field: ColumnField, start: Start, span: Range, sweeps: int) -> None:
         super().__init__(field, start)
-        self.temperatures = temperatures.astype(np.float32)
-        self.sweeps = temperatures.size
+        spread = field.model.spread
+        cooling = np.geomspace(span.first * spread, span.last * spread, sweeps)
+        self.temperatures = np.append(cooling, np.zeros(_DESCENT)).astype(np.float32)
+        self.sweeps = self.temperatures.size
+        self.model = field.model._replace(penalty=float(np.float32(span.penalty * spread)) if field.hard else 0.0)
 
     def run(self, halt: Halt) -> None:
         """Make the sweeps that are left."""
@@ -203,7 +220,7 @@ class ColumnChain(_ColumnState):
         if not self.begun:
             self.begin()
         self.made += anneal(
-            self.field.model, colours, number % (colours.size - 1), self.z, self.scores, self.scratch, self.kept,
+            self.model, colours, number % (colours.size - 1), self.z, self.scores, self.scratch, self.kept,
             self.utilities, self.temperatures[self.made :], 1 + self.made, self.start.key, number, halt,
         )  # fmt: skip
         self.through = not halt[0] or self.made >= self.sweeps
@@ -244,9 +261,10 @@ class GraphField:
 
     def __init__(self, graph: Graph, order: Sequence[int] | Values) -> None:
         self.graph, self.order = graph, np.asarray(order, dtype=np.int64)
+        self.hard = bool((graph.data == graph.never).any())
 
     def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
-        """Return a chain that cools over a range of temperatures, in typical spreads of a conditional."""
+        """Return a chain that cools over a range of temperatures."""
         return _GraphChain(self, start, span, sweeps)
 
     def pairs(self, start: Start) -> "Pairs | None":
@@ -265,7 +283,8 @@ class _GraphChain:
         self.field, self.start, self.made, self.through, self._spread = field, start, 0, False, 0.0
         self.z, self.kept = start.values.copy(), start.values.copy()
         self.now, self.best = np.full(2, -np.inf), np.full(2, -np.inf)
-        self.temperatures = np.append(np.geomspace(*span, sweeps), np.zeros(_STEPS))  # in spreads
+        self.temperatures = np.append(np.geomspace(span.first, span.last, sweeps), np.zeros(_STEPS))  # in spreads
+        self.penalty = span.penalty
         self.sweeps = self.temperatures.size
 
     def run(self, halt: Halt) -> None:
@@ -275,7 +294,7 @@ class _GraphChain:
         self._spread = spread = self._spread or float(typical_spread(graph, z, sums)) or 1.0
         self.made += anneal_graph(
             graph, self.field.order, z, self.kept, sums, self.best, spread * self.temperatures[self.made :],
-            _PENALTY * spread, 1 + self.made, self.start.key, self.start.number, halt,
+            self.penalty * spread, 1 + self.made, self.start.key, self.start.number, halt,
         )  # fmt: skip
         self.through = not halt[0] or self.made >= self.sweeps
         weigh(graph, z, sums)

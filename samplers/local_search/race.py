@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from dmcmc.samplers.local_search.chains import Contestant, Range
 
-# First and last temperature in typical spreads of a conditional. The first suit problems whose factors are alike, the
-# others those whose utilities have many magnitudes, or constraints written as large costs.
+# The first suit problems whose factors are alike, the others those whose utilities have many magnitudes, or constraints
+# written as large costs.
 RANGES: tuple[Range, ...] = (
-    (0.4, 0.1), (0.2, 0.02), (0.05, 0.005), (1.0, 0.01), (0.2, 0.002), (6.4, 0.05), (1.0, 0.1), (1.0, 0.001)
+    Range(0.4, 0.1), Range(0.2, 0.02), Range(0.05, 0.005), Range(1.0, 0.01),
+    Range(0.2, 0.002), Range(6.4, 0.05), Range(1.0, 0.1), Range(1.0, 0.001),
 )  # fmt: skip
+# Beside them where something is forbidden: first the violations cool, at temperatures that hardly see utilities.
+STRICT: tuple[Range, ...] = (Range(6.4, 1.0, 16.0), Range(6.4, 0.05, 16.0))
 REHEAT = 0.5  # of a range's first temperature: chains that go on from the best assignment
 _FIRST, _LAST = 16, 1 << 14  # sweeps of a chain in the first heat of the first race; in the last of any
 _GROWTH = 4  # of the first heat from race to race
@@ -76,7 +79,7 @@ class Race:
         if self.sweeps <= _LAST:
             self.entries = [Entry(self.entries[i].span, chains[i].last(), chains[i].end) for i in sorted(kept)]
             self._lineages = len(self.entries)
-            self.entries += [Entry((max(e.span[1], REHEAT * e.span[0]), e.span[1])) for e in self.entries]
+            self.entries += [Entry(_reheated(entry.span)) for entry in self.entries]
             return
         self._races += 1
         self._first = self.sweeps = min(self._first * _GROWTH, _LAST // 4)
@@ -84,11 +87,15 @@ class Race:
         self.entries, self._lineages = [Entry(span, start) for span in self._spans], len(self._spans)
 
 
-def part_of_race(rank: int, size: int, threads: int) -> Race:
+def part_of_race(ranges: Sequence[Range], rank: int, size: int, threads: int) -> Race:
     """Return the race of one of several ranks that search each on their own: its part of the ranges, in turn.
 
     Together they are as many as threads, or at least one of each, and as many go on as without ranks.
     """
-    whole = max(len(RANGES), threads * size)
-    spans = [RANGES[i % len(RANGES)] for i in range(rank % whole, whole, size)]
+    whole = max(len(ranges), threads * size)
+    spans = [ranges[i % len(ranges)] for i in range(rank, whole, size)]
     return Race(spans, max(1, max(_LEFT, threads * size // 2) // size))
+
+
+def _reheated(span: Range) -> Range:
+    return span._replace(first=max(span.last, REHEAT * span.first))

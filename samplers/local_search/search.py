@@ -13,11 +13,11 @@ from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.block_turns import BlockTurns
-from dmcmc.samplers.local_search.chains import ColumnChain, ColumnField, Contestant, Field, GraphField, Start
+from dmcmc.samplers.local_search.chains import ColumnChain, ColumnField, Contestant, Field, GraphField, Range, Start
 from dmcmc.samplers.local_search.exchange import ALONE, Exchange
 from dmcmc.samplers.local_search.heat import Heat
 from dmcmc.samplers.local_search.order import sweep_order
-from dmcmc.samplers.local_search.race import Race, part_of_race
+from dmcmc.samplers.local_search.race import RANGES, STRICT, Race, part_of_race
 from dmcmc.samplers.local_search.together import Together
 
 # Entries of all columns, and the part of the budget for them: chains on larger problems read the tables themselves.
@@ -115,7 +115,7 @@ class LocalSearch:
         """Yield ever better assignments that this rank's heats find in some seconds, polished."""
         until = time.perf_counter() + seconds
         if self._race is None:
-            self._race = part_of_race(self.exchange.rank, self.exchange.size, self.threads)
+            self._race = part_of_race(self._ranges, self.exchange.rank, self.exchange.size, self.threads)
         while not self.stop.over and (left := until - time.perf_counter()) > 0:
             left *= self._blocks.left
             if self._heat is None:
@@ -168,7 +168,7 @@ class LocalSearch:
 
     def _by_work(self, best: Values, sweeps: int) -> Iterator[Values]:
         """Yield ever better assignments that so many sweeps of all chains find, polished; on all ranks together."""
-        race = self._race = self._race or Race()
+        race = self._race = self._race or Race(self._ranges)
         while not self._told(self.stop.over) and (length := min(race.sweeps, sweeps // len(race.entries))) > 0:
             sweeps -= length * len(race.entries)
             heat = self._next_heat(best, length, self.seed)
@@ -220,6 +220,11 @@ class LocalSearch:
         if graph.dense == graph.scope_start.size - 1 and graph.columns <= ACCOUNT.part(_COLUMNS / 4, _MOST_COLUMNS):
             return ColumnField(self.problem)
         return GraphField(graph, sweep_order(self.original).variables)
+
+    @property
+    def _ranges(self) -> Sequence[Range]:
+        """What chains cool through."""
+        return RANGES + STRICT if self._field.hard else RANGES
 
     def _next_heat(self, best: Values, length: int, seed: int) -> Heat:
         """Return chains that cool from the best assignment, or go on from where they were.

@@ -96,7 +96,7 @@ class Together:
 
     def _move(self, chain: ColumnChain, part: int, t: int) -> int:
         """Move this rank's agents of one colour; return the gain."""
-        halt, model, start = np.zeros(1, dtype=np.uint8), self.field.model, chain.start
+        halt, model, start = np.zeros(1, dtype=np.uint8), chain.model, chain.start
         spans, temperature = self._spans[part], chain.temperatures[t]
         gained = step(
             model, spans, chain.z, chain.scores, chain.scratch, temperature, start.key, start.number, 1 + t, halt
