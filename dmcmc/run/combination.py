@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # a setup has numbers that are chosen here
     from dmcmc.run.setup import Divided, Setup
 
 _MOST_PLANNED = 500  # agents whose UTIL steps are planned beforehand
-_SHARE = 0.1  # of the time budget: an agent's UTIL step
+_SHARE, _STEPS = 0.1, 0.5  # of the time budget: an agent's UTIL step, and all of them
 _SLOWER = 8  # times longer a byte of mini-buckets takes than one of exact tables: they are copied, and looked at
 
 
@@ -152,7 +152,8 @@ def attempts_of(setup: "Setup", larger: float = 1.0) -> list[tuple[Relaxation, i
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
         return [last]
     values = float(setup.problem.domains.mean()) if setup.problem.n_variables else 1.0
-    entries = larger * _SHARE * seconds * setup.limits.threads * COSTS.joined / values
+    share = min(_SHARE, _STEPS / max(1, setup.problem.n_agents))
+    entries = larger * share * seconds * setup.limits.threads * COSTS.joined / values
     quick = int(min(entries, memory)) * setup.arithmetic.dtype.itemsize
     if quick >= memory:
         return [last]

@@ -31,7 +31,7 @@ from dmcmc.run.kinds.registry import OF_ALL, offers_of
 from dmcmc.run.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
 from dmcmc.run.progress import Progress
-from dmcmc.run.search import Search
+from dmcmc.run.search import Search, will_prove
 from dmcmc.run.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
@@ -108,9 +108,10 @@ class Run:
         self.search.before_tables(self.setup)
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
-        self.setup, self.agents, self.sides = first_tables(
-            chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near
-        )
+        with self.search.beside(not will_prove(chosen)):
+            self.setup, self.agents, self.sides = first_tables(
+                chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near
+            )
         self.incumbent.setup = self.setup
         if self.setup is not chosen:
             self.explain(self.setup)
@@ -165,7 +166,8 @@ class Run:
         if self._again is not None:
             stop = stop.by(begun + _AMPLE * max(_GRACE, self._again))
         try:
-            cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, self._larger)
+            with self.search.beside(self._last is None and not will_prove(self.setup)):
+                cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, self._larger)
         except ResourceError as error:
             if self._again is not None and self._last is not None:
                 return self._as_before(time.perf_counter() - begun)

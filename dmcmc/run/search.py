@@ -22,7 +22,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth
 from dmcmc.results.result import Result
 from dmcmc.run.combination import splits
-from dmcmc.run.controller.offer import TOULBAR2, Brought
+from dmcmc.run.controller.offer import SEARCH, TOULBAR2, Brought
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.kinds.toulbar2 import memory_of, usable
 from dmcmc.run.metrics import early_result
@@ -39,7 +39,7 @@ _BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is 
 _LEAST = 0.02  # seconds of a slice
 _SLICE = 0.3  # seconds of the first
 _PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
-_AT_LEAST = 0.1  # seconds that planning takes where a search beside it is worth while
+_AT_LEAST = 0.1  # seconds that work takes where a search beside it is worth while
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
 _AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
 _MOMENT = 1.0  # seconds of exact tables that need none
@@ -241,24 +241,28 @@ class Search:
         self._take(self._search.polish(values))
 
     @contextmanager
-    def beside(self) -> Iterator[None]:
-        """Search in a thread of its own while the body works, by the clock; on as many cores as half of all.
+    def beside(self, wanted: bool = True) -> Iterator[None]:
+        """Search in a thread of its own while the body works, on half of the cores; as long as that brings something.
 
-        The body must not ask for anything of the search.
+        By the clock only. The body may look at the best so far, but must not ask for a search.
         """
         search, stop, threads = self._search, self._search.stop, self._search.threads
-        wish, found = Wish(stop.wish.asked), [self.best]
-        told = self.incumbent.update if self.world.rank == 0 else _ignore
+        wish, best = Wish(stop.wish.asked), self.best
+        ended = Event()
 
         def work() -> None:
+            nonlocal best
+            spent, gained = 0.0, not ended.wait(_AT_LEAST)
             with suppress(OutOfMemory):
-                if not ended.wait(_AT_LEAST):
-                    found.append(search.improve(found[0], _SHARE * stop.left, 0, told))
+                while gained and not search.stop.over:
+                    before, seconds = best, max(_SLICE, spent)
+                    best = search.improve(before, seconds, 0, self._tell)
+                    spent, gained = spent + seconds, search.better(best, before)
 
-        if not self.parts.timed:
+        if not (wanted and self.parts.timed):
             yield
             return
-        ended, thread = Event(), Thread(target=work, name="dmcmc search", daemon=True)
+        thread = Thread(target=work, name="dmcmc search", daemon=True)
         search.stop, search.threads = replace(stop, wish=wish), max(1, threads // 2)
         thread.start()
         try:
@@ -268,7 +272,12 @@ class Search:
             ended.set()
             thread.join()
             search.stop, search.threads = stop, threads
-        self._take(found[-1])
+        self._take(best)
+
+    def _tell(self, values: NDArray[np.int64]) -> None:
+        """Let rank 0 know of a better assignment at once."""
+        if self.world.rank == 0:
+            self.incumbent.update(values, SEARCH)
 
     def polish_asked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Make an assignment of what was asked, before it was reduced, 1-optimal."""
@@ -309,8 +318,7 @@ class Search:
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
         """Look for a better incumbent for some seconds, or by so many sweeps; return whether there is one now."""
         before = self.worth
-        told = self.incumbent.update if self.world.rank == 0 else _ignore
-        self._take(self._search.improve(self.best, seconds, sweeps, told))
+        self._take(self._search.improve(self.best, seconds, sweeps, self._tell))
         return self.worth.better(before)
 
     def _take(self, values: NDArray[np.int64]) -> None:
@@ -337,10 +345,6 @@ def _pays(before: Worth, after: Worth) -> bool:
 def will_prove(setup: Setup) -> bool:
     """Return whether the tables prove the answer, if there is time for them."""
     return all(choice.method == "exact" for choice in setup.choices) and not splits(setup)
-
-
-def _ignore(values: NDArray[np.int64]) -> None:
-    pass
 
 
 def begin(parts: Divided, world: World, stop: Stop, start: float, progress: Progress) -> Search:

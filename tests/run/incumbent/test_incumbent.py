@@ -2,6 +2,7 @@
 
 import json
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -162,3 +163,26 @@ def test_a_run_that_ends_before_its_first_cycle_says_what_its_agents_had(monkeyp
     monkeypatch.setattr("dmcmc.run.rank.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late")))
     result = finished(run)
     assert result.status == "timeout" and all(agent.method == "gibbs" and agent.updates for agent in result.agents)
+
+
+def test_a_search_goes_on_beside_other_work_and_its_end_waits_for_nothing():
+    """What it finds is there at once, by its name, and work that fails takes it along."""
+    problem = random_problem(6, variables=40, agents=8, factors=90, domain=6, hard=0.0)
+    settings_ = settings_of(Document("", {"budget": {"time": 60}}))
+    parts, told = divided(problem, settings_, World()), []
+    progress = SimpleNamespace(point=told.append)
+    search = begin(parts, World(), Stop(time.perf_counter() + 60), time.perf_counter(), progress)
+    search.incumbent.by = "sample"
+    with pytest.raises(OutOfTime), search.beside():
+        before, worth = search._search.stop, search.worth
+        until = time.perf_counter() + 20
+        while len(told) < 2 and time.perf_counter() < until:
+            time.sleep(0.01)
+        ended = time.perf_counter()
+        raise OutOfTime("out of time")
+    assert time.perf_counter() - ended < 1
+    assert [point.by for point in told] == ["search"] * len(told) and len(told) > 1
+    assert search.incumbent.worth.better(worth)
+    assert search._search.stop.wish is not before.wish
+    with search.beside(wanted=False):
+        assert search._search.stop.wish is not before.wish
