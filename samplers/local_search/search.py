@@ -192,7 +192,7 @@ class LocalSearch:
 
     def _turn_of_blocks(self, best: Values, stop: Stop, timed: bool) -> Values:
         """Return what block moves make of an assignment; where work is fixed, the first rank makes them for all."""
-        own = best[: self.original.n_variables]
+        own, self._blocks.threads = best[: self.original.n_variables], self.threads
         if timed or self.exchange.rank == 0:
             own = self.ascent.climb(self._blocks.turn(own, timed, stop))
         found = self._completed(own if timed else self._agreed(own))
