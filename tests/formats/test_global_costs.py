@@ -36,6 +36,26 @@ def test_soft_all_different(shape, metric, cost):
         assert found == cost * (changes if metric == "var" else equal)
 
 
+@given(shapes)
+def test_hard_all_different(shape):
+    for values, found in costs_of("salldiffkp", shape, metric="hard", cost=TOP).items():
+        assert found == (0 if len(set(values)) == len(values) else None)
+
+
+@given(st.lists(st.integers(-3, 5), min_size=1, max_size=4), st.integers(-3, 6), st.data())
+def test_a_knapsack_with_conflicts(weights, capacity, data):
+    places = st.tuples(st.integers(0, len(weights) - 1), st.integers(0, 1))
+    groups = data.draw(st.lists(st.lists(places, unique=True, max_size=4), max_size=2))
+    shape = (2,) * len(weights)
+    conflicts = [list(map(list, group)) for group in groups]
+    listed = [[[1, weight]] for weight in weights]
+    found = costs_of("knapsackc", shape, capacity=capacity, weightedvalues=listed, conflicts=conflicts)
+    for values, cost in found.items():
+        heavy = sum(w * x for w, x in zip(weights, values, strict=True)) >= capacity
+        apart = all(sum(values[i] == x for i, x in group) <= 1 for group in groups)
+        assert cost == (0 if heavy and apart else None)
+
+
 @given(shapes, st.sampled_from(["hard", "lin", "quad"]), costs)
 def test_all_different_by_value(shape, metric, cost):
     for values, found in costs_of("walldiff", shape, metric=metric, cost=cost).items():
@@ -174,7 +194,7 @@ def test_what_takes_too_long_is_refused():
 
 def test_every_kind_of_parameter_is_used():
     assert all(
-        field.kind in ("word", "cost", "whole", "list", "lists", "each", "variables", "rules")
+        field.kind in ("word", "cost", "whole", "list", "lists", "groups", "each", "variables", "rules")
         for s in SIGNATURES.values()
         for field in s
     )

@@ -97,6 +97,38 @@ def test_wcsp_files(tmp_path):
     assert None in expected and len(set(expected)) > 10
 
 
+def hard_functions(rng):
+    """A random file with a hard all-different and a knapsack with conflicts, its scope in any order."""
+    unary = [
+        f"1 {v} 0 {size} " + " ".join(f"{x} {rng.randint(0, 9)}" for x in range(size)) for v, size in enumerate(SHAPE)
+    ]
+    scope = rng.sample(range(4), 4)
+    places = [(v, rng.randint(0, 1)) for v in rng.sample(range(4), 4)]  # groups with a variable in common crash it
+    groups = rng.choice([[places[:2], places[2:]], [places[:3]], []])
+    told = " ".join(f"{len(g)} " + " ".join(f"{v} {x}" for v, x in g) for g in groups)
+    weights = " ".join(f"1 1 {rng.randint(1, 4)}" for _ in scope)  # it forgets variables without weight
+    several = rng.sample(range(3, 7), 3)
+    listed = [
+        *unary,
+        f"4 {' '.join(map(str, scope))} -1 knapsackc {rng.randint(2, 7)} {weights} {len(groups)} {told}",
+        f"3 {' '.join(map(str, several))} -1 salldiffkp hard 100",
+    ]
+    return f"p 7 3 {len(listed)} 100\n{' '.join(map(str, SHAPE))}\n" + "\n".join(listed)
+
+
+SHAPE = [2, 2, 2, 2, 3, 3, 3]
+
+
+def test_hard_functions_in_wcsp_files(tmp_path):
+    rng, paths = random.Random(5), []
+    for number in range(20):
+        paths.append(tmp_path / f"{number}.wcsp")
+        paths[-1].write_text(hard_functions(rng))
+    expected = [best(formats.load(path), bound=100) for path in paths]
+    assert optima(paths) == expected
+    assert len(set(expected)) > 5
+
+
 PROBLEM = "{problem: {name: t, mustbe: %s} variables: {a: [x y z] b: 2 c: 3 d: 3} functions: {%s}}"
 DENSE = "f: {scope: [a b] costs: [1.259 -2 3 4.5 .75 6]} g: {scope: [b] defaultcost: 1.1 costs: [1 -0.333]}"
 SPARSE = "f: {scope: [d a c] defaultcost: 0.5 costs: [0 x 1 -1.25, 2 1 0 7.0]} g: {scope: [a] costs: [0.1 2.0 1.5]}"

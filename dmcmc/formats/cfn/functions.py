@@ -206,7 +206,7 @@ class _Words(NamedTuple):
             return [_whole(word) for word in _flat(item)]
         if kind.kind == "variables":
             return [self.variable(word) for word in _flat(item)]
-        if kind.kind == "lists":
+        if kind.kind in ("lists", "groups"):
             return [self.records(part if isinstance(part, list) else [part], kind.of) for part in item]
         return self.records(item, record(kind, earlier))
 

@@ -50,7 +50,7 @@ def build(
         arguments[field.name] = _placed(field, arguments[field.name], scope)
         if field.kind in ("lists", "each") and len(arguments[field.name]) != len(scope):
             raise ProblemError(f"{field.name}: {len(arguments[field.name])} for {len(scope)} variables")
-    passes = len(scope) if keyword == "salldiff" and arguments["metric"] != "var" else 1
+    passes = len(scope) if keyword in ("salldiff", "salldiffkp") and arguments["metric"] != "var" else 1
     if keyword in ("salldiff", "salldiffdp", "walldiff", "ssame", "wsame", "wsamegcc") and passes == 1:
         passes = max(shape)
     if passes * sum(shape) > _MOST_WORK or (len(scope) == 2 and prod(shape) > _MOST_WORK):
@@ -70,6 +70,8 @@ def _placed(field: Field, argument: Any, scope: Sequence[int]) -> Any:
         return [place(variable) for variable in argument]
     if field.kind == "list" and field.of.startswith("v"):
         return [[place(variable), *others] for variable, *others in argument]
+    if field.kind == "groups":
+        return [[[place(variable), *others] for variable, *others in group] for group in argument]
     return argument
 
 
@@ -84,6 +86,8 @@ class _Functions(Builder):
                 return self.occurrences({v: self.violation("lin", 0, 1) for v in self.values()})
             case "salldiff" | "salldiffdp":
                 return self.pairs(self.cost)
+            case "salldiffkp":
+                return self.pairs(None)
             case "walldiff":
                 return self.occurrences({v: self.violation(a["metric"], 0, 1) for v in self.values()})
             case "sgcc" if a["metric"] == "var":
@@ -101,6 +105,8 @@ class _Functions(Builder):
                 return [self.against_last(keyword)]
             case "clique" | "knapsack" | "knapsackp" | "knapsackv":
                 return [self.limited(keyword)]
+            case "knapsackc":
+                return [self.limited("knapsackp"), *map(self.at_most_one, a["conflicts"])]
             case "wregular" | "sregular" | "sregulardp":
                 return [self.automaton(range(len(self.scope)), *runs(keyword, len(self.scope), a, self.costs))]
             case "ssame" | "wsame" | "wsamegcc":
@@ -126,7 +132,12 @@ class _Functions(Builder):
         """Return Σ over values of a function of how often each is taken."""
         return [self.among([[value]], function) for value, function in functions.items()]
 
-    def pairs(self, cost: int) -> list[Factor]:
+    def at_most_one(self, pairs: Sequence[Sequence[int]]) -> Factor:
+        """Forbid that two of some variables have some values; a variable may have several of them."""
+        chosen = [[int([i, x] in pairs) for x in range(size)] for i, size in enumerate(self.shape)]
+        return self.tally(chosen, lambda total: 0 if total <= 1 else None)
+
+    def pairs(self, cost: Cost) -> list[Factor]:
         """Return a cost for each two variables that are equal."""
         worth = self.costs.utility(cost)
         return [

@@ -8,9 +8,10 @@ class Field(NamedTuple):
     """A parameter.
 
     ``kind`` is ``word`` (one of ``of``, separated by ``|``), ``cost``, ``whole``, ``list`` (records; each letter of
-    ``of`` is i for an integer, c for a cost or v for a variable), ``lists`` (such a list a variable), ``each`` (an
-    integer a variable), ``variables`` (a list of them; in ``.wcsp`` files the lengths of all such lists stand before
-    the first) or ``rules`` (records of a grammar; ``.wcsp`` files mix those of both kinds).
+    ``of`` is i for an integer, c for a cost or v for a variable), ``lists`` (such a list a variable), ``groups`` (any
+    number of such lists), ``each`` (an integer a variable), ``variables`` (a list of them; in ``.wcsp`` files the
+    lengths of all such lists stand before the first) or ``rules`` (records of a grammar; ``.wcsp`` files mix those of
+    both kinds).
     """
 
     name: str
@@ -42,6 +43,7 @@ _WEIGHTED = (Field("starts", "list", "ic"), Field("ends", "list", "ic"), Field("
 SIGNATURES: Mapping[str, tuple[Field, ...]] = {
     "salldiff": (Field("metric", "word", "var|dec|decbi"), _COST),
     "salldiffdp": (_VAR, _COST),
+    "salldiffkp": (Field("metric", "word", "hard"), _COST),
     "sgcc": (Field("metric", "word", "var|dec|wdec"), _COST, _BOUNDS),
     "sgccdp": (_VAR, _COST, _BOUNDS),
     "samong": _AMONG,
@@ -69,6 +71,12 @@ SIGNATURES: Mapping[str, tuple[Field, ...]] = {
     "wvarsum": (Field("metric", "word", "hard"), _COST, _COMPARATOR),
     "clique": (Field("rhs", "whole"), Field("values", "lists", "i")),
     "knapsack": (Field("capacity", "whole"), Field("weights", "each")),
+    # Weights as toulbar2's reader takes them, which is not as its documentation has them.
+    "knapsackc": (
+        Field("capacity", "whole"),
+        Field("weightedvalues", "lists", "ii"),
+        Field("conflicts", "groups", "vi"),
+    ),
     "knapsackp": (Field("capacity", "whole"), Field("weightedvalues", "lists", "ii")),
     "knapsackv": (Field("capacity", "whole"), Field("weightedvalues", "list", "vii")),
     ">=": _ARITHMETIC,
@@ -87,7 +95,10 @@ SIGNATURES: Mapping[str, tuple[Field, ...]] = {
     ),
 }
 
-ANY_SENSE = ("clique", "knapsack", "knapsackp", "knapsackv", "MST", "wdiverse", "whdiverse", "wtdiverse")
+ANY_SENSE = (
+    *("clique", "knapsack", "knapsackc", "knapsackp", "knapsackv", "salldiffkp"),
+    *("MST", "wdiverse", "whdiverse", "wtdiverse"),
+)
 """These only forbid: they mean the same where utilities are maximised."""
 
 

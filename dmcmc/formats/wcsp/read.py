@@ -269,6 +269,8 @@ class _Reader:
                 return self._records(what, record(field, earlier))
             case "lists":
                 return [self._records(what, field.of) for _ in range(arity)]
+            case "groups":
+                return [self._records(what, field.of) for _ in range(int(self.take(1, what)[0]))]
             case "each":
                 return self.take(arity, what).tolist()
         return int(self.take(1, what)[0])

@@ -47,7 +47,7 @@ class _Reader:
         self.top: Number = inf
         self.relations: dict[str, Relation] = {}
         self.formulas: dict[str, Formula] = {}
-        self.tables: dict[tuple[str, tuple[str, ...]], Factor] = {}
+        self.tables: dict[tuple[str, tuple[str, ...], tuple[int, ...]], Factor] = {}
 
     def problem(self) -> Problem:
         """Read everything."""
@@ -169,14 +169,11 @@ class _Reader:
         what = f"constraint {name!r}"
         if reference.startswith("global:"):
             raise self.source.refusal(element.offset, f"{what}: the global constraint {reference[7:47]!r} is")
-        places: dict[int, str] = {}
+        scope: list[int] = []  # a variable may stand there twice: then its two values are the same
         for word in given.get("scope", "").split():
             if word not in self.variables:
                 self.fail(element, f"{what}: variable {word[:40]!r} is not defined")
-            if self.variables[word] in places:
-                self.fail(element, f"{what}: variable {word[:40]!r} stands twice in its scope")
-            places[self.variables[word]] = word
-        scope = list(places)
+            scope.append(self.variables[word])
         if given.get("arity", str(len(scope))).strip() != str(len(scope)) or not scope:
             self.fail(
                 element, f"{what}: arity is {given.get('arity', '?')[:20]}, but the scope has {len(scope)} variables"
@@ -184,36 +181,39 @@ class _Reader:
         if reference in self.relations:
             return self.extensional(self.relations[reference], scope, name, element)
         if reference in self.formulas:
-            return self.intensional(self.formulas[reference], places, name, element)
+            return self.intensional(self.formulas[reference], scope, name, element)
         self.fail(element, f"{what}: its reference {reference[:40]!r} is no relation, predicate or function")
 
     def extensional(self, relation: Relation, scope: list[int], name: str, element: Element) -> Factor:
         if relation.arity not in (None, len(scope)):
             self.fail(element, f"constraint {name!r}: {len(scope)} variables, but {relation.what} has {relation.arity}")
-        domains = tuple(self.domain_of[v] for v in scope)
-        factor = self.tables.get((relation.name, domains))
+        once = list(dict.fromkeys(scope))
+        domains, axes = tuple(self.domain_of[v] for v in scope), tuple(once.index(v) for v in scope)
+        factor = self.tables.get((relation.name, domains, axes))
         if factor is None:
-            index = [self.domains[d] for d in domains]
-            rows, costs = relation.listed(index, self.top)
-            shape = [len(place) for place in index]
-            factor = tabulate(scope, shape, rows, costs[:-1], costs[-1], self.sense, name)
-            self.tables[relation.name, domains] = factor
+            rows, costs = relation.listed([self.domains[d] for d in domains], self.top)
+            first = [scope.index(v) for v in once]
+            same = [i for i, row in enumerate(rows) if all(row[first[a]] == x for a, x in zip(axes, row, strict=True))]
+            tuples = [[rows[i][place] for place in first] for i in same]
+            shape = [len(self.domains[domains[place]]) for place in first]
+            factor = tabulate(once, shape, tuples, costs[:-1][same], costs[-1], self.sense, name)
+            self.tables[relation.name, domains, axes] = factor
         if isinstance(factor, SparseFactor):
             self.take((len(factor.tuples),), name, element)
-            return SparseFactor(scope, factor.shape, factor.tuples, factor.utilities, name)
+            return SparseFactor(once, factor.shape, factor.tuples, factor.utilities, name)
         self.take(factor.shape, name, element)
-        return Factor(tuple(scope), factor.table, name)
+        return Factor(tuple(once), factor.table, name)
 
-    def intensional(self, formula: Formula, places: dict[int, str], name: str, element: Element) -> Factor:
-        what, scope = f"constraint {name!r}", list(places)
+    def intensional(self, formula: Formula, listed: list[int], name: str, element: Element) -> Factor:
+        what, scope = f"constraint {name!r}", list(dict.fromkeys(listed))
         given = element.first("parameters")
-        words = list(places.values()) if given is None else given.text.split()
+        words = element.attributes["scope"].split() if given is None else given.text.split()
         if len(words) != len(formula.parameters):
             self.fail(element, f"{what}: {len(words)} parameters; {formula.name!r} has {len(formula.parameters)}")
         arguments: list[tuple[int] | Number] = []
         for word in words:
             value = number(word)
-            if self.variables.get(word, -1) in places:
+            if self.variables.get(word, -1) in scope:
                 arguments.append((scope.index(self.variables[word]),))
             elif value is not None:
                 arguments.append(value)
