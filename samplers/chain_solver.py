@@ -80,9 +80,17 @@ class ChainSolver:
         """Sample every agent, to go on with later: on the GPU where that is quicker, else spread over the threads.
 
         When it is time to stop, rows stay as they are: at first they have the incumbent's hidden values, or the first.
+
+        Raises
+        ------
+        OutOfTime
+            If it is time before all agents' rows are laid out.
         """
         kernel, threads, stop = compile_chains(self.sampler), sampling.backend.threads, sampling.backend.stop
-        planned = [Chains(local, sampling, self.sampler, kernel) for local in problems]
+        planned = list[Chains]()
+        for local in problems:
+            stop.check()
+            planned.append(Chains(local, sampling, self.sampler, kernel))
         try:
             started = _on_gpu(self.sampler, planned, sampling)
             left, halt = [chains for chains in started if isinstance(chains, Chains)], np.zeros(1, dtype=np.uint8)

@@ -1,4 +1,4 @@
-"""The runs that deadlines and memory are measured over: instances of every family, agents, ranks, methods."""
+"""The runs that budgets are measured over: instances of every family, agents, ranks, methods."""
 
 import shutil
 import sys
@@ -37,6 +37,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "annealing": ("--method", "annealing"),
     "gibbs": ("--method", "gibbs", "--set", "local.samples=1000000"),
 }
+UNBOUND = ("--bind-to", "none")  # else Open MPI puts the ranks of all jobs on the machine's first cores
 AGENTS, RANKS = (1, 4, 10), (1, 2)
 
 
@@ -82,7 +83,7 @@ def command(run: Run, folder: Path, *more: str) -> list[str]:
         if not file.exists():
             family, parameters = DRAWN[run.problem]
             save(registry.generate(family, {"seed": 1, **parameters}), file)
-    launch = [_launcher(), "-n", str(run.ranks)] if run.ranks > 1 else []
+    launch = [_launcher(), *UNBOUND, "-n", str(run.ranks)] if run.ranks > 1 else []
     agents = ["--agents", str(run.agents)] if run.agents else []
     return [*launch, sys.executable, "-m", "dmcmc", "solve", str(file), *agents, *METHODS[run.method], *more]
 

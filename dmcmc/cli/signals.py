@@ -4,6 +4,8 @@ A thread of its own hears them, as the main one may be anywhere: importing, in a
 another rank. It asks the run to end, which then mostly delivers its answer itself. Where that takes too long, the
 thread delivers the best so far, and ends the process where it stands; where there is nothing yet, one line says so.
 
+A run whose time budget is over for some while is treated alike: some work does not hear of the end.
+
 Rank 0 delivers, and the launcher ends the others when it is gone. A rank that is told alone tells those of its machine;
 elsewhere it is heard when the ranks next agree, or all are ended with it.
 """
@@ -28,6 +30,9 @@ _GRACE = 0.6  # seconds in which a run delivers its answer itself
 _OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
 _LAST = 1.7  # then the process ends, whatever it does
 _SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice
+_BEHIND = 3.0  # seconds after rank 0 that others end by themselves: mostly it has ended them
+_GLANCE = 0.05  # seconds between two looks at a run's end
+_PLACES = 5
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _PASSED_ON: dict[int, signal.Signals] = {}  # from a rank of the same machine
 if hasattr(signal, "SIGUSR1"):  # not on Windows
@@ -97,6 +102,8 @@ class Signals:
         if self.told:
             ending.wish.ask()
         self._ending = ending if self._listening else None
+        if self._listening:
+            threading.Thread(target=self._watch, args=(ending,), name="clock", daemon=True).start()
         return self._ending
 
     def deliver(self, result: Any) -> int:
@@ -160,6 +167,23 @@ class Signals:
         self._give_up_others(code)
         _exit(code)
 
+    def _watch(self, ending: "Ending") -> None:
+        """Deliver the best so far where a run is late: what it does, on whichever rank, is not waited for."""
+        late = 0.0 if self._rank == 0 else _BEHIND
+        while time.perf_counter() < ending.due + late:
+            time.sleep(_GLANCE)
+        if self.told:
+            return
+        if self._rank == 0:
+            best, where = ending.best(), _place()
+            if best is None or not self._claims():
+                return
+            if "DMCMC_DEBUG" in os.environ:
+                os.write(2, f"dmcmc: late: {where}\n".encode())
+            self._once(best)
+        self._give_up_others(0)
+        _exit(self._code or 0)
+
     @property
     def _rank(self) -> int:
         return announced_rank(os.environ) if self._world is None else self._world.rank
@@ -215,6 +239,17 @@ def _exit(code: int) -> NoReturn:
     if os.isatty(2):
         os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
     os._exit(code)
+
+
+def _place() -> str:
+    """Return where in this package the main thread is: modules and functions, the innermost last."""
+    found, frame = list[str](), sys._current_frames().get(threading.main_thread().ident or 0)
+    while frame is not None and len(found) < _PLACES:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith("dmcmc."):
+            found.append(f"{module.removeprefix('dmcmc.')}.{frame.f_code.co_name}:{frame.f_lineno}")
+        frame = frame.f_back
+    return " > ".join(reversed(found))
 
 
 def _nothing() -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.dpop.compression import Compression, Rows
 from dmcmc.inference.dpop.util_and_value import Node, UtilMessage, UtilStep, outside_steps, util_step
+from dmcmc.inference.elimination.place import pieces_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.relaxation import Relaxation, Resources
 from dmcmc.inference.model.arithmetic import Table
@@ -20,6 +21,7 @@ from dmcmc.run.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
 _OUTSIDE = Relaxation("auto", None, "scope", False)
+_LOOK = 1 << 22  # entries that are added up between two looks at the time
 
 
 @dataclass(frozen=True)
@@ -211,22 +213,26 @@ def crossing_of(setup: Setup, agent: int, side: Compression, stop: Stop = NO_STO
         scope, values = setup.arithmetic.encode(setup.division.crossing[i])
         if listed := side.listed(scope):
             stop.check()
-            _add_up(setup, partly, side.table(scope, values, listed[0]))
+            _add_up(setup, partly, side.table(scope, values, listed[0]), stop)
         else:
             found.append(Table(scope, values))
     for table in partly.values():
         stop.check()
-        _add_up(setup, whole, side.table(*table))
+        _add_up(setup, whole, side.table(*table), stop)
     return found + list(whole.values())
 
 
-def _add_up(setup: Setup, tables: dict[tuple[int, ...], Table], table: Table) -> None:
-    """Add a table to the one over the same variables, in ascending order."""
+def _add_up(setup: Setup, tables: dict[tuple[int, ...], Table], table: Table, stop: Stop) -> None:
+    """Add a table to the one over the same variables, in ascending order; the first of them takes the sum."""
     axes = sorted(range(len(table.scope)), key=table.scope.__getitem__)
     scope, values = tuple(table.scope[axis] for axis in axes), table.values.transpose(axes)
-    if scope in tables:
-        values = setup.arithmetic.add(tables[scope].values, values)
-    tables[scope] = Table(scope, values)
+    if scope not in tables:
+        tables[scope] = Table(scope, values)
+        return
+    total = tables[scope].values
+    for place in pieces_of(total.shape, _LOOK):
+        stop.check()
+        total[place] = setup.arithmetic.add(total[place], values[place])
 
 
 def run_outside(

@@ -104,9 +104,13 @@ def _sampled_agents(
         batch = [a for a in numbers if setup.methods[a] == method]
         solver, locals_ = registry.get(method), [sides.lower.local(setup.division.locals[a]) for a in batch]
         chains: Sequence[Resumable | None] = [None] * len(batch)
+        tables: list[SampledTable] = []
         if setup.timed and isinstance(solver, ChainSolver):
             started = solver.start(locals_, settings)
-            chains, tables = started, [run.table() for run in started]
+            for begun in started:
+                settings.backend.stop.check()
+                tables.append(begun.table())
+            chains = started
         else:
             tables = solver.solve(locals_, settings)
         for number, local, run, table in zip(batch, locals_, chains, tables, strict=True):

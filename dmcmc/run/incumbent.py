@@ -176,11 +176,11 @@ class Incumbent:
             self.tell(point)
 
     def give_up(self, error: ResourceError) -> Directive:
-        """End with what there is: a later combination had no time, or lists of rows took more memory than tables."""
+        """End with what there is: tables had no time, or they did not fit the memory."""
         if isinstance(error, OutOfTime):
             self.timed_out = True
         else:
-            self.note = f"ended early for want of memory: {error}"
+            self.note = f"for want of memory: {error}"
         return Directive(True)
 
     def direct(self, reports: Sequence[Report]) -> Directive:

@@ -2,13 +2,17 @@
 
 import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Any, Self
 
 from dmcmc.inference.runtime.deadline import Stop, Wish
 from dmcmc.results.result import Result
+
+_LATE, _LATE_SHARE = 0.7, 0.03  # seconds, or of the time, after its end: all that hears of it has ended by then
 
 
 def _nothing() -> None:
@@ -26,15 +30,29 @@ class Ending:
     best : callable
         Set by the run: returns the best so far as a result, from any thread and without other ranks; None where there
         is nothing yet, or the rank is not 0.
+    due : float
+        When somebody else may deliver that (``time.perf_counter``): a while after the time budget's end; inf while
+        kernels are compiled, which the budget does not count.
     """
 
     wish: Wish = field(default_factory=Wish)
     best: Callable[[], Result | None] = _nothing
+    due: float = float("inf")
 
     @property
     def running(self) -> bool:
         """Whether the run has come so far that there may be something."""
         return self.best is not _nothing
+
+    @contextmanager
+    def watched(self, stop: Stop) -> Iterator[None]:
+        """Let the time budget's end be watched: work that does not hear of it is not waited for."""
+        left = stop.until - time.perf_counter()
+        self.due = stop.until + max(_LATE, _LATE_SHARE * left)
+        try:
+            yield
+        finally:
+            self.due = float("inf")
 
 
 class Interrupt:

@@ -17,6 +17,7 @@ from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, WorkDone, guarantee_report
 from dmcmc.run.controller.ledger import Ledger
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.loose_bound import largest_sum
 from dmcmc.run.reduced.before import report_of
 from dmcmc.run.setup import Divided, Setup, temperature_of
 from dmcmc.samplers.auto.choose import Choice
@@ -100,6 +101,9 @@ def _entry(table: Table, values: Mapping[int, int]) -> float:
 def early_result(parts: Divided, incumbent: Incumbent, ranks: int, cycles: int) -> Result:
     """Return what would be the result if nothing else came, from any thread of rank 0."""
     assert incumbent.answer is not None
+    if not incumbent.bounded and parts.config.local.bound != "none":
+        factors = [factor for factor in parts.problem.factors if factor.scope]
+        incumbent.update_bound(largest_sum(factors, parts.arithmetic))
     incumbent.timed_out = incumbent.answer[1].status not in ("optimal", "infeasible")
     seconds = time.perf_counter() - incumbent.start
     return result_of(parts, incumbent, [Share({}, 0.0, opened(), {})], ranks, seconds, cycles)

@@ -33,6 +33,7 @@ from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
 from dmcmc.run.progress import Progress
 from dmcmc.run.search import Search, will_prove
 from dmcmc.run.setup import Setup
+from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import SampledTable
 
 _LATE = 0.02  # of the time budget that a combination may end later, besides
@@ -91,6 +92,9 @@ class Run:
         self.post = Post(world, setup.owner)
         self.incumbent = search.incumbent
         self.incumbent.setup, self.incumbent.controller = setup, Controller(setup.owner)
+        if setup.config.local.method == "exact" and (others := setup.methods.count(SAMPLER)):
+            what = "1 agent is" if others == 1 else f"{others} agents are"
+            self.incumbent.note = f"{what} sampled: local.method: exact does not fit budget.memory there"
         self.agents: dict[int, Agent] = {}
         self.clocks = dict.fromkeys(self.mine, 0.0)
         self.cycles, self._pruned = 0, True  # pruning has not been tried: it may help
@@ -189,13 +193,21 @@ class Run:
         return self._last.cycle
 
     def _may_end_by(self, error: ResourceError) -> bool:
-        """Return whether the incumbent will do where a first combination fails: not if its z was asked for."""
-        return isinstance(error, OutOfTime | OutOfMemory) or relaxation_of(self.setup.config.combine).open
+        """Return whether the incumbent will do where a first combination fails: not if its z was asked for.
+
+        Tables that do not fit are an error where there is no time budget: more of it would be no remedy.
+        """
+        relaxation = relaxation_of(self.setup.config.combine)
+        open_ended = relaxation.open or (self.setup.timed and relaxation.z is None)
+        return isinstance(error, OutOfTime | OutOfMemory) or open_ended
 
     def agree(self, cycle: Cycle | ResourceError) -> Directive:
         """Let rank 0 take in what this cycle found, and tell all ranks whether and how to go on."""
         if isinstance(cycle, ResourceError):
-            return self.incumbent.give_up(cycle)
+            directive = self.incumbent.give_up(cycle)
+            if self.setup.timed and not isinstance(cycle, OutOfTime):
+                self.search.until_the_end()
+            return directive
         found = self.world.merged(cycle.values)
         self.search.polish(np.array([found[v] for v in range(len(found))], dtype=np.int64))
         self._brought += self.search.brought()

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
-from dmcmc.inference.runtime.errors import OutOfMemory
+from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
@@ -93,6 +93,11 @@ class Search:
         """Say when to end; an answer may take a little longer to become 1-optimal."""
         self._stop = stop
         self._search.stop, self._search.ascent.stop = stop, stop.later(_POLISH)
+
+    @property
+    def stoppable(self) -> bool:
+        """Whether anything may end the run before it is through."""
+        return self._stop is not NO_STOP
 
     def engage(self, stop: Stop) -> Stop:
         """Let a search engine begin beside the run, where it is wanted; called by all ranks.
@@ -301,6 +306,23 @@ class Search:
             spent, over = self.world.bcast((spent + time.perf_counter() - start, self._search.stop.over))
             if over or not _pays(before, self.worth):
                 return
+
+    def without_tables(self, error: ResourceError) -> Result | None:
+        """Search until the time is over, as no plan fits what a run may take; return the result on rank 0."""
+        self.incumbent.give_up(error)
+        self.until_the_end()
+        return self.best_so_far() if self.world.rank == 0 else None
+
+    def until_the_end(self) -> None:
+        """Search as long as there is time, where more is wanted."""
+
+        def seconds() -> float:
+            return 0.0 if self.incumbent.reached else self._search.stop.left
+
+        left = self.world.decided(seconds)
+        if _LEAST < left < float("inf"):
+            self.improve(left)
+        self.incumbent.timed_out = self._search.stop.over
 
     def _most(self, setup: Setup, proven: bool) -> float:
         """Return the seconds that a search may take before there are tables; the same on all ranks."""

@@ -1,20 +1,23 @@
 """What every rank knows before the work starts: the problem divided, its numbers, the agents' tree, methods, places."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from math import isqrt
 from typing import NamedTuple
 
 import msgspec
 
 from dmcmc.config.settings import Cooling, Settings, automatic_memory
-from dmcmc.inference.dpop.division import Division, LocalProblem, divide
+from dmcmc.inference.dpop.division import Division, LocalProblem, agent_scopes, divide
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
 from dmcmc.inference.dpop.shares import Shares, largest_share, shares_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.placement import place_agents
@@ -31,9 +34,11 @@ from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
 _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up to here, else so many
+_LISTED_LEAST = 64  # however little memory there is
 _ROW, _STATES = 128, 4  # bytes of a row, both sides and what is thought of it; of each hidden variable in it
 
-_PLANNED, _WORDS = 0.1, 3e8  # of the time, at most, for one order; words of search in a second (counted: no clock)
+_PLANNED, _WORDS = 0.05, 3e8  # of the time, at most, for one order; words of search in a second, counted
+_SLOW = 0.1  # of the time: then orders and trees are taken as they are, wherever so many words take longer
 
 
 @dataclass(frozen=True)
@@ -173,12 +178,17 @@ def divided(asked: Problem, config: Settings, world: World, stop: Stop = NO_STOP
     return world.together(division)
 
 
+def words_for(seconds: float) -> float:
+    """Return how many words one order may be searched for with a time budget."""
+    return _PLANNED * seconds * _WORDS
+
+
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
     """Divide the problem, choose each agent's method and place the agents; see :func:`plan`."""
     return plan(divided(original, config, world), world, measure)
 
 
-def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
+def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates, stop: Stop = NO_STOP) -> Setup:
     """Choose each agent's method and place the agents; called by all ranks.
 
     The costly part, planning each agent's elimination, is shared out among the ranks. What depends on a machine is
@@ -188,19 +198,26 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
     ----------
     measure
         Returns this machine's rates, where a choice depends on them.
+    stop
+        When the run has to end.
+
+    Raises
+    ------
+    ResourceError
+        If an agent's tables do not fit the memory; :class:`.OutOfTime` as ``stop`` says.
     """
     problem, config, division, arithmetic = parts.problem, parts.config, parts.division, parts.arithmetic
     if config.budget.time is not None:
-        division = division.searching(_PLANNED * config.budget.time * _WORDS)
-
-    def basis() -> tuple[Shares, PseudoTree]:
-        shares = shares_of(config.budget.bytes, parts.asked.problem, parts.original, problem)
-        return shares, build_pseudotree(problem, division)
-
-    shares, tree = world.together(basis)
+        soon = stop.by(time.perf_counter() + _SLOW * config.budget.time)
+        division = division.searching(words_for(config.budget.time), soon)
+    shares = world.together(lambda: shares_of(config.budget.bytes, parts.asked.problem, parts.original, problem))
+    # By the clock ranks could come to different trees.
+    tree = world.decided(lambda: build_pseudotree(problem, division, stop))
     threads = max(1, cores() // world.local_size)
-    counting = _Counting(config, arithmetic, shares, _rows_at_most(division, config, shares))
-    surveys = _surveys(division, counting, world, threads)
+    counting = _Counting(
+        config, arithmetic, shares, _rows_at_most(division, config, shares), _listed_at_most(parts, shares)
+    )
+    surveys = _surveys(division, counting, world, threads, stop)
     backend = world.together(partial(Backend.of, config.device, threads, world.local_size))
 
     def decision() -> tuple[Limits, Rates, tuple[Choice, ...], int, tuple[int, ...]]:
@@ -230,43 +247,65 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
 
 
 class _Counting(NamedTuple):
-    """What agents' work is counted by; ``rows`` is the most that a sampled agent's table has, where nobody says."""
+    """What agents' work is counted by.
+
+    Where nobody says, a sampled agent's table has ``rows`` rows at most, or lists of ``listed``.
+    """
 
     config: Settings
     arithmetic: Arithmetic
     shares: Shares
     rows: int
+    listed: int
 
 
 def _rows_at_most(division: Division, config: Settings, shares: Shares) -> int:
     """Return the most rows of a sampled agent's table; fewer where all agents' would be too many for the memory."""
-    if config.local.method == "exact":
+    if config.local.method == "exact" and config.budget.time is None:
         return _ENUMERATED
     sizes = [_ROW + _STATES * len(local.hidden) for local in division.locals]
     needs = [size * min(local.rows, _ENUMERATED) for size, local in zip(sizes, division.locals, strict=True)]
     return max(1, min(_ENUMERATED, int(largest_share(needs, shares.kept)) // max(sizes, default=1)))
 
 
-def _surveys(division: Division, counting: _Counting, world: World, threads: int) -> tuple[Survey, ...]:
+def _listed_at_most(parts: Divided, shares: Shares) -> int:
+    """Return how many rows are listed where there are too many: tables over two agents' lists have to fit."""
+    scopes = agent_scopes(parts.division.crossing, parts.problem.owner)
+    neighbours: list[set[int]] = [set() for _ in parts.problem.agents]
+    for scope in scopes:
+        for agent in scope:
+            neighbours[agent].update(scope)
+    most = max(map(len, neighbours), default=0)
+    return max(_LISTED_LEAST, min(_LISTED, isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, most)))))
+
+
+def _surveys(division: Division, counting: _Counting, world: World, threads: int, stop: Stop) -> tuple[Survey, ...]:
     """Count all agents' work, each on one rank."""
-    mine = division.locals[world.rank :: world.size]
+    mine, planned = division.locals[world.rank :: world.size], counting.config.local.method in ("auto", "exact")
 
-    def count() -> list[Survey]:
-        if counting.config.local.method in ("auto", "exact"):
+    def count() -> list[tuple[Survey, Order | None]]:
+        if planned:
             run_parallel([partial(getattr, local, "plan") for local in mine], threads)
-        return [_survey(local, counting) for local in mine]
+        return [(_survey(local, counting, stop), local.order if planned else None) for local in mine]
 
-    counted = world.allgather(world.together(count))
-    agents = range(len(division.locals))
-    return tuple(counted[agent % world.size][agent // world.size] for agent in agents)
+    parts = world.allgather(world.together(count))
+    counted = [parts[agent % world.size][agent // world.size] for agent in range(len(division.locals))]
+    for local, (_, order) in zip(division.locals, counted, strict=True):
+        if order is not None:
+            local.take_order(order)
+    return tuple(work for work, _ in counted)
 
 
-def _survey(local: LocalProblem, counting: _Counting) -> Survey:
-    """Count an agent's work; raise what forbids a method that was asked for."""
+def _survey(local: LocalProblem, counting: _Counting, stop: Stop) -> Survey:
+    """Count an agent's work; raise what forbids a method that was asked for.
+
+    With a time budget an agent that ``exact`` is too much for is sampled: some answer is better than none.
+    """
+    stop.check()
     options, memory, arithmetic = counting.config.local, counting.shares.work, counting.arithmetic
     most = counting.rows if options.rows == "auto" else options.rows
-    listed = 0 if local.rows <= most else (min(_LISTED, most) if options.rows == "auto" else options.rows)
-    if options.method != "auto":
+    listed = 0 if local.rows <= most else (min(counting.listed, most) if options.rows == "auto" else options.rows)
+    if options.method != "auto" and not (options.method == "exact" and counting.config.budget.time is not None):
         checked = local
         if listed and options.method != "exact":
             hidden = (*local.interface, *local.hidden)
@@ -292,14 +331,14 @@ def _limits(
     measure: Callable[[], Rates],
 ) -> tuple[Limits, Rates]:
     """Return what the run may take, and how fast it is; without a time budget nothing depends on the machine."""
-    time, cells = config.budget.time, config.local.cells
+    seconds, cells = config.budget.time, config.local.cells
     limits = Limits(
-        time=time,
+        time=seconds,
         gap=config.budget.gap,
         memory=shares.work,
         kept=shares.kept // max(1, len(surveys)),
         cells=None if cells == "auto" else cells,
-        threads=1 if time is None else threads,
+        threads=1 if seconds is None else threads,
         ranks=ranks,
         bound=config.local.bound,
     )

@@ -11,8 +11,8 @@ from functools import partial
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.shares import bytes_of_tables
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
-from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
@@ -23,6 +23,8 @@ from dmcmc.run.search import Search, begin, will_prove
 from dmcmc.run.setup import Setup, divided, plan, sharing_memory
 from dmcmc.run.warm_up import warm_up_chains, warm_up_orders, warm_up_planning, warm_up_search, warm_up_solving
 from dmcmc.run.warm_up_gpu import warm_up_gpu
+
+_GRACE = 0.25  # seconds beyond the time budget for a plan
 
 
 def solve(
@@ -86,36 +88,41 @@ def _solve(
     ending: Ending | None,
 ) -> Result | None:
     """Divide, start the clock, find a first incumbent, plan, and go through the cycles."""
-    seconds, stop = config.budget.time, NO_STOP if ending is None else Stop(wish=ending.wish)
+    seconds, watching = config.budget.time, ending or Ending()
+    stop = NO_STOP if ending is None else Stop(wish=ending.wish)
     warm_up_planning(config, world, progress)
     start = time.perf_counter()
     parts = divided(problem, config, world, stop)
     start += warm_up_search(parts, world, progress)
     if seconds is not None:
         start += warm_up_chains(parts, world, progress)
-    if seconds is not None:
-        stop = Stop(start + seconds, wish=stop.wish if ending is not None else Wish())
+        stop = Stop(start + seconds, wish=watching.wish)
     with begin(parts, world, stop, start, progress) as search:
-        if ending is not None:
-            ending.best = search.best_so_far
+        watching.best = search.best_so_far
         if seconds is not None:
             stop = search.delay(warm_up_orders(search.parts, world, progress))
-        return _from_plan_to_result(search, search.engage(stop), progress, explain, ending)
+        stop = search.engage(stop)
+        with watching.watched(stop):
+            try:
+                with search.beside():
+                    setup = plan(search.watched(stop), world, stop=stop.later(_GRACE))
+            except ResourceError as error:
+                if seconds is None:
+                    raise
+                return search.without_tables(error)
+        if search.won():
+            return search.early()
+        return _from_tables_to_result(search, setup, progress, explain, ending)
 
 
-def _from_plan_to_result(
-    search: Search, stop: Stop, progress: Progress, explain: Callable[[Setup], None], ending: Ending | None
+def _from_tables_to_result(
+    search: Search, setup: Setup, progress: Progress, explain: Callable[[Setup], None], ending: Ending | None
 ) -> Result | None:
-    """Plan, make tables, combine and improve them, unless a search engine beside it is through first."""
-    world, timed = search.world, search.parts.timed
-    with search.beside():
-        setup = plan(search.watched(stop), world)
-    if search.won():
-        return search.early()
-    stoppable = stop is not NO_STOP
-    tiny = partial(solve, ending=Ending()) if stoppable else solve
+    """Make tables, combine and improve them, unless a search engine beside it is through first."""
+    world, timed, watching = search.world, search.parts.timed, ending or Ending()
+    tiny = partial(solve, ending=Ending()) if search.stoppable else solve
     with search.compiling():
-        warming = warm_up_solving(setup, world, progress, tiny, stoppable)
+        warming = warm_up_solving(setup, world, progress, tiny, search.stoppable)
         if not timed and not will_prove(setup):
             warming += warm_up_chains(setup, world, progress)
         if timed:
@@ -123,10 +130,9 @@ def _from_plan_to_result(
         stop = search.delay(warming)
     setup = search.settle(setup)
     explain(setup)
-    with Interrupt(stop, armed=timed and ending is None):
+    with watching.watched(stop), Interrupt(stop, armed=timed and ending is None):
         run = Run(setup.ending(stop), world, search, progress, explain)
-        if ending is not None:
-            ending.best = run.best_so_far
+        watching.best = run.best_so_far
         try:
             run.first_tables()
             while not run.enough:

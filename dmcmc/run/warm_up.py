@@ -48,6 +48,8 @@ _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be g
 _SWEEPS = 200  # of a tiny search
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
 
+WARM_UP = 600.0  # seconds that a tiny problem has: more than it takes to compile
+
 _LOADED: set[str] = set()  # what this process has searched with
 _AT_WORK: list[str] = []  # what is being compiled
 
@@ -157,7 +159,8 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         methods.add("exact")
     combine = setup.config.combine
     split = splits(setup)
-    listed, wide = any(setup.listed), bool(setup.problem.domains.max(initial=0) > 256)
+    listed = any(setup.listed)
+    wide = listed or bool(setup.problem.domains.max(initial=0) > 256)  # lists of rows have more, the tiny ones not
     tables = sorted({factor.table.dtype for factor in setup.problem.factors}, key=str) or [np.dtype(np.int32)]
     dtype = setup.arithmetic.dtype
     what = [
@@ -178,6 +181,28 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
             compile_matching(np.dtype(np.int64))
 
     _once(f"solving {what}", work, world, progress)
+    return time.perf_counter() - start
+
+
+def warm_up_undivided(parts: Divided, world: World, progress: Progress, eliminate: Solve) -> float:
+    """Compile what eliminates a whole problem with mini-buckets; return the seconds that this took.
+
+    Parameters
+    ----------
+    eliminate
+        Eliminates a tiny problem, as the run will.
+    """
+    start, combine, dtype = time.perf_counter(), parts.config.combine, parts.arithmetic.dtype
+
+    def work() -> None:
+        options = {"method": "mini-bucket", "z": 2, "partition": combine.partition}
+        matched = options | {"moment_matching": combine.moment_matching}
+        eliminate(_tiny(dtype, [dtype]), _config({}, matched))
+        if combine.moment_matching:
+            compile_matching(dtype)
+
+    if combine.method != "exact":
+        _once(f"undivided {dtype} {combine.partition} {combine.moment_matching}", work, world, progress)
     return time.perf_counter() - start
 
 

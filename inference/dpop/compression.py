@@ -8,6 +8,7 @@ table over many interface variables has k entries instead of the product of thei
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array
 
 Rows = NDArray[np.int64]  # (k, |B_i|) values of the interface variables
@@ -71,6 +73,8 @@ class Compression:
                 index.append(self.rows[agent][:, self.interfaces[agent].index(v)].reshape(shape))
             else:
                 index.append(np.arange(self.sizes[v]).reshape(shape))
+        sizes = [int(self.sizes[v]) for v in into]
+        ACCOUNT.claim(prod(sizes) * values.itemsize, f"factors between agents over {len(into)} lists of rows")
         return Table(into, np.ascontiguousarray(values[tuple(index)]))
 
     def local(self, local: LocalProblem) -> LocalProblem:

@@ -33,7 +33,7 @@ class LocalProblem:
     search : float
         The most words of search for an order.
     stop : Stop
-        Ends that search early.
+        Ends that search early; what begins later looks at the plain rules alone.
     """
 
     agent: int
@@ -59,8 +59,12 @@ class LocalProblem:
         """How the hidden variables are best eliminated with the interface kept."""
         scopes = [f.scope for f in self.factors]
         # An agent that shares nothing is mostly the whole problem.
-        budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG)
+        budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG, 0.0 if self.stop.over else np.inf)
         return best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
+
+    def take_order(self, order: Order) -> None:
+        """Take an order that was found elsewhere, in place of another search."""
+        self.__dict__["order"] = order
 
     @cached_property
     def plan(self) -> Plan:
@@ -82,9 +86,9 @@ class Division:
         own = [sum(magnitude(f.table) for f in local.factors) for local in self.locals]
         return own, [magnitude(f.table) for f in self.crossing]
 
-    def searching(self, words: float) -> "Division":
-        """Return the same with at most so many words of search for an order of each agent's."""
-        return replace(self, locals=tuple(replace(local, search=words) for local in self.locals))
+    def searching(self, words: float, stop: Stop) -> "Division":
+        """Return the same with at most so many words of search for each agent's order, until it is time to end."""
+        return replace(self, locals=tuple(replace(local, search=words, stop=stop) for local in self.locals))
 
     def ending(self, stop: Stop) -> "Division":
         """Return the same with searches for orders that hear of an end."""

@@ -12,6 +12,7 @@ import numpy as np
 from dmcmc.inference.dpop.division import Division, agent_scopes
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import RULES, best_order, primal_graph, rule_order
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 _ROOTS = 32  # depth-first trees tried a component
 _LARGEST = 1e300  # cells of one agent's interface count at most so much
@@ -47,8 +48,14 @@ class PseudoTree:
         return sum(p >= 0 for p in self.parent)
 
 
-def build_pseudotree(problem: Problem, division: Division) -> PseudoTree:
-    """Return the cheapest pseudo-tree of a portfolio. Deterministic; ties go to the first candidate."""
+def build_pseudotree(problem: Problem, division: Division, stop: Stop = NO_STOP) -> PseudoTree:
+    """Return the cheapest pseudo-tree of a portfolio; ties go to the first candidate.
+
+    Parameters
+    ----------
+    stop
+        When to end with the best so far, which then depends on the clock.
+    """
     scopes = agent_scopes(division.crossing, problem.owner)
     neighbours: list[set[int]] = [set() for _ in problem.agents]
     for scope in scopes:
@@ -58,11 +65,17 @@ def build_pseudotree(problem: Problem, division: Division) -> PseudoTree:
     weight = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
     bits, log = weight.tolist(), np.log2(problem.domains).tolist()
     best, best_cost = None, float("inf")
-    for parent in dict.fromkeys(_candidates(neighbours, scopes, weight)):
+    seen = set[tuple[int, ...]]()
+    for parent in _candidates(neighbours, scopes, weight):
+        if parent in seen:
+            continue
+        seen.add(parent)
         tree = _complete(problem, division, parent)
         cost = _cells(tree, bits, log)
         if best is None or cost < best_cost * (1 - 1e-12):
             best, best_cost = tree, cost
+        if stop.over:
+            break
     assert best is not None  # the first depth-first forest always exists
     return best
 

@@ -277,10 +277,20 @@ def sampled_choice(work: Survey, method: str, why: str, limits: Limits, rates: R
 
 
 def fixed_choice(work: Survey, method: str, limits: Limits, rates: Rates = NOMINAL) -> Choice:
-    """Return the choice of a method that was asked for."""
+    """Return the choice of a method that was asked for; a sampler where ``exact`` does not fit and time is limited.
+
+    Raises
+    ------
+    ResourceError
+        If an agent can neither be eliminated nor sampled within the memory.
+    """
     why = f"local.method: {method}"
     if method != "exact":
         return sampled_choice(work, method, why, limits, rates)
+    if limits.time is not None and work.bytes > limits.memory:
+        if work.obstacle:
+            raise ResourceError(work.obstacle)
+        return sampled_choice(work, SAMPLER, too_much(work, limits), limits, rates)
     option = exact_option(work, limits, rates)
     return Choice("exact", "none", 0, option.device, option.seconds, option.bytes, 0.0, why)
 

@@ -120,7 +120,9 @@ def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
     if local.rows * local.domains.size <= _LOOKED_UP:
         witness = partial(_witness_found, local, _all_witnesses(local, done))
     else:
-        witness = partial(_witness_anew, local, arithmetic, replace(sampling.backend, stop=NO_STOP))
+        stop = sampling.backend.stop  # VALUE is after this agent's own end, but hears of Ctrl-C
+        later = stop if stop is NO_STOP else replace(stop, until=float("inf"))
+        witness = partial(_witness_anew, local, arithmetic, replace(sampling.backend, stop=later))
     return _table(left, witness, time.perf_counter() - start, done.plan.cells)
 
 

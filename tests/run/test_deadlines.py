@@ -36,9 +36,15 @@ result = finished(run)
 """
 
 ABANDONED = """
-last = world.rank == world.size - 1
-stop = Stop(time.perf_counter() + (-10 if last else 60))
-result = finished(begun(problem, world=world, stop=stop, local={"method": "gibbs"}, budget={"time": 60}))
+made = Run.first_tables
+
+def then_late(run):
+    made(run)
+    if world.rank == world.size - 1:
+        run.setup = run.setup.ending(Stop(time.perf_counter() - 10))
+
+Run.first_tables = then_late
+result = finished(begun(problem, world=world, local={"method": "gibbs"}, budget={"time": 60}))
 """
 
 INTERRUPTED = """
@@ -170,8 +176,9 @@ def test_what_ends_before_its_tables_is_bounded_by_the_largest_entries(monkeypat
 
 def test_a_combination_that_is_late_is_abandoned_the_first_too():
     problem, over = dense_problem(0), Stop(time.perf_counter() - 10)
-    run = begun(problem, stop=over, local={"method": "gibbs", "runs": 1, "samples": 1}, budget={"time": 1.0})
+    run = begun(problem, local={"method": "gibbs", "runs": 1, "samples": 1}, budget={"time": 1.0})
     run.first_tables()
+    run.setup = run.setup.ending(over)
     given_up = run.combine()
     assert isinstance(given_up, OutOfTime)
     assert run.agree(given_up).stop
@@ -197,6 +204,18 @@ def test_what_does_not_fit_the_memory_ends_a_first_cycle_with_an_error_and_a_lat
     assert run.agree(run.combine()).stop
     result = run.result()
     assert result.status == "optimal" and "want of memory" in result.note and "budget.memory" in result.note
+
+
+@pytest.mark.parametrize(
+    ("memory", "note"), [("400KiB", "sampled: local.method: exact does not fit"), ("100KiB", "for want of memory: ")]
+)
+def test_exact_that_does_not_fit_is_an_error_without_a_time_budget_and_the_best_so_far_with_one(memory, note):
+    problem, exact = hard_problem(domain=6), {"local": {"method": "exact"}, "combine": {"method": "exact"}}
+    with pytest.raises(ResourceError, match=r"needs .* bytes"):
+        answer(problem, budget={"memory": memory}, **exact)
+    result = answer(problem, budget={"memory": memory, "time": 0.5}, **exact)
+    assert result.status == "timeout" and result.violation == 0 and note in result.note
+    assert problem.evaluate(result.assignment).objective == result.objective <= result.bound
 
 
 @pytest.mark.parametrize(("ranks", "kind"), [(0, "sample"), (0, "bound"), pytest.param(2, "bound", marks=needs_mpirun)])
@@ -233,8 +252,10 @@ def test_with_a_time_budget_tables_are_combined_as_far_as_there_is_time():
     problem, sections = dense_problem(0), {"local": {"method": "exact"}}
     best = answer(problem, **sections)
     assert best.status == "optimal" and all(agent.z is None for agent in best.agents)
-    short = {"time": 1e-5}
-    first = answer(problem, **sections, budget=short)
+    run = begun(problem, stop=Stop(time.perf_counter() + 60), **sections, budget={"time": 1e-5})
+    run.first_tables()
+    run.agree(run.combine())
+    first = run.result()
     assert any(agent.z is not None for agent in first.agents)
     assert first.cycle == 1 and first.objective <= best.objective <= first.bound
     exact = answer(problem, **sections, combine={"method": "exact"}, budget={"time": 60.0})

@@ -14,7 +14,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import opened
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Proof, judge
@@ -25,8 +25,8 @@ from dmcmc.run.interrupt import Ending
 from dmcmc.run.loose_bound import largest_sum
 from dmcmc.run.progress import Silent
 from dmcmc.run.search import SWEEPS, Search, begin
-from dmcmc.run.setup import Divided, divided
-from dmcmc.run.warm_up import warm_up_chains, warm_up_search
+from dmcmc.run.setup import Divided, divided, words_for
+from dmcmc.run.warm_up import WARM_UP, warm_up_chains, warm_up_orders, warm_up_search, warm_up_undivided
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None = None) -> Result:
@@ -49,25 +49,22 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
         If the tables do not fit the memory, or z is too small for them.
     """
     world, quiet, ending = World(), Silent(), ending or Ending()
-    timed = config.budget.time is not None
     start = time.perf_counter()
     parts = divided(problem, config, world)
     start += warm_up_search(parts, world, quiet) + warm_up_chains(parts, world, quiet)
+    start += warm_up_orders(parts, world, quiet) + warm_up_undivided(parts, world, quiet, _eliminate_tiny)
     stop = Stop(float("inf") if config.budget.time is None else start + config.budget.time, wish=ending.wish)
     search = begin(parts, world, stop, start, quiet)
     ending.best = search.best_so_far
-    try:
-        found = _eliminated(parts, stop)
-    except OutOfTime:
-        found = None
-    proof = _proof(found, parts)
-    if found is not None:
-        _decode(found, search, None if not timed else stop.left)
+    with ending.watched(stop):
+        found = _answered(parts, search, stop)
+        proof = _proof(found, parts)
     outcome = judge(problem, search.worth, parts.division.constants, proof)
     seconds = time.perf_counter() - start
     how = "given up" if found is None else "exact" if found.z is None else f"mini-bucket, z = {found.z}"
+    over = (found is None or stop.over) and outcome.status not in ("optimal", "infeasible")
     return Result(
-        status="timeout" if found is None and outcome.status not in ("optimal", "infeasible") else outcome.status,
+        status="timeout" if over else outcome.status,
         objective=outcome.objective,
         bound=outcome.bound,
         gap=outcome.gap,
@@ -77,6 +74,7 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
         time=seconds,
         simulated_time=seconds,
         agents=(_metrics(problem, found, seconds),),
+        note=search.incumbent.note,
         trace=(*search.incumbent.trace, TracePoint(seconds, outcome.objective, outcome.bound)),
         provenance=provenance(
             config,
@@ -86,6 +84,21 @@ def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None
             "cuda" if opened() else "cpu",
         ),
     )
+
+
+def _answered(parts: Divided, search: Search, stop: Stop) -> Relaxed | None:
+    """Eliminate all variables and take the answer in; None where there is no time or, with a time budget, no room."""
+    timed, found = parts.timed, None
+    try:
+        found = _eliminated(parts, stop)
+        _decode(found, search, stop.left if timed else None)
+    except (OutOfTime, OutOfMemory) as error:
+        if isinstance(error, OutOfMemory) and not timed:
+            raise
+        search.incumbent.give_up(error)
+        if isinstance(error, OutOfMemory):
+            search.until_the_end()
+    return found
 
 
 def _proof(found: Relaxed | None, parts: Divided) -> Proof:
@@ -113,12 +126,20 @@ def _eliminated(parts: Divided, stop: Stop) -> Relaxed:
     backend = replace(Backend.of(config.device, cores()), stop=stop)
     tables = [arithmetic.encode(f) for f in dense.factors if f.scope]
     scopes = [t.scope for t in tables]
-    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=SEARCH_LONG).variables
+    seconds = config.budget.time
+    words = SEARCH_LONG if seconds is None else min(SEARCH_LONG, words_for(seconds))
+    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=words, stop=stop).variables
     stop.check()
     query = Query(tables, dense.domains, order, (), arithmetic)
     shares = shares_of(config.budget.bytes, parts.original, parts.problem)
     resources = Resources(shares.work, backend, user="the whole problem")
     return eliminate_within(query, relaxation_of(config.combine), resources)
+
+
+def _eliminate_tiny(problem: Problem, config: Settings) -> None:
+    """Do what a run does, with a problem that takes no time: its kernels are compiled then."""
+    done = _eliminated(divided(problem, config, World()), Stop(time.perf_counter() + WARM_UP)).elimination
+    done.choose(np.zeros(problem.n_variables, dtype=np.int64))
 
 
 def _metrics(problem: Problem, found: Relaxed | None, seconds: float) -> AgentMetrics:
