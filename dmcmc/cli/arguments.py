@@ -114,10 +114,11 @@ def _add_solve(commands: Commands) -> None:
         " the memory, by sampling elsewhere.",
         epilog="mpe: the best assignment; of a belief network, the most probable explanation of the evidence."
         " pr: the partition function, the sum over all assignments of exp(utility) or exp(-cost); with --z, an upper"
-        " bound on it. count: how many assignments break no hard constraint. " + _EXITS,
+        " bound on it. count: how many assignments break no hard constraint. mar: how probable each value of each"
+        " variable is. max-marginals: the best objective of an assignment with each value. " + _EXITS,
     )
     solve.add_argument("file", metavar="FILE", help="the problem")
-    solve.add_argument("--task", metavar="TASK", default="mpe", help="mpe (default), pr or count")
+    solve.add_argument("--task", metavar="TASK", default="mpe", help="mpe (default), pr, count, mar or max-marginals")
     solve.add_argument(
         "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or a sampler's name"
     )

@@ -18,9 +18,10 @@ from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
 from dmcmc.run.interrupt import Ending
 from dmcmc.run.setup import sharing_memory
+from dmcmc.run.undivided.marginals import marginals
 from dmcmc.run.undivided.sums import sums
 
-TASKS = ("mpe", "pr", "count")
+TASKS = ("mpe", "pr", "count", "mar", "max-marginals")
 _ALL_CELLS = 2**62
 
 
@@ -29,7 +30,7 @@ class Job(NamedTuple):
 
     config: Config
     problem: Problem
-    task: Literal["mpe", "pr", "count"]
+    task: Literal["mpe", "pr", "count", "mar", "max-marginals"]
     logarithms: bool
     explain: bool
 
@@ -72,8 +73,8 @@ def _document(arguments: Namespace) -> Document:
 def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
     """Return what ``--method`` and ``--z`` say, by key, each with the option to name in errors."""
     method, z, task = arguments.method, arguments.z, arguments.task
-    allowed = {"pr": ("auto", "exact", "mini-bucket"), "count": ("auto", "exact")}.get(task)
-    if allowed is not None:
+    allowed = ("auto", "exact", "mini-bucket") if task == "pr" else ("auto", "exact")
+    if task != "mpe":
         if method not in allowed:
             raise ConfigError(f"--method: --task {task} takes {', '.join(allowed)}, got {method!r}")
         if arguments.timeout is not None or arguments.gap is not None:
@@ -82,8 +83,8 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
             raise ConfigError(f"{name}: --task {task} is one elimination, which is not interrupted{remedy}")
         if arguments.explain:
             raise ConfigError(f"--explain: --task {task} is one elimination: there is nothing to choose")
-    if z is not None and (method == "exact" or task == "count"):
-        what = "--method exact" if method == "exact" else "--task count"
+    if z is not None and (method == "exact" or task not in ("mpe", "pr")):
+        what = "--method exact" if method == "exact" else f"--task {task}"
         raise ConfigError(f"--z: {what} splits nothing; leave it out")
     options: dict[str, tuple[Any, str]] = {}
     if method not in ("auto", "mini-bucket"):
@@ -100,11 +101,13 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
 def work(job: Job, world: World, ending: Ending | None) -> Output | None:
     """Do a job; called by every rank, returns the answer on rank 0.
 
-    Mini-buckets of one agent's problem, partition functions and counts are the work of rank 0 alone.
+    Mini-buckets of one agent's problem, partition functions, counts and marginals are the work of rank 0 alone.
     """
     config, problem = job.config, job.problem
     alone = sharing_memory(config, World())
-    if job.task != "mpe":
+    if job.task in ("mar", "max-marginals"):
+        return marginals(problem, alone, job.task) if world.rank == 0 else None
+    if job.task in ("pr", "count"):
         return sums(problem, alone, job.task) if world.rank == 0 else None
     split = config.combine.method == "mini-bucket" and problem.n_agents == 1
     if split and config.local.method != "auto":

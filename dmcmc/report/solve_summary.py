@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from rich.console import RenderableType
 
 from dmcmc.inference.model.problem import Label
+from dmcmc.inference.runtime.types import Number
 from dmcmc.report.summary import overview
 from dmcmc.report.summary import summary as summary_of_result
 from dmcmc.results.explanation import Explanation
+from dmcmc.results.marginals import Marginals
 from dmcmc.results.result import Output, Result
 from dmcmc.results.sums import Sums
 
 _MOST_VALUES = 20
+_MOST_LABELS = 4
 _MOST_DIGITS = 60
 
 
@@ -20,6 +23,8 @@ def summary(output: Output) -> RenderableType:
     """Return what matters of an output of ``solve``; of an assignment the first 20 values."""
     if isinstance(output, Sums):
         return overview(_measured(output))
+    if isinstance(output, Marginals):
+        return overview(_tables(output))
     assert isinstance(output, Result)
     details = []
     if isinstance(output, Explanation) and output.objective is not None:
@@ -47,6 +52,32 @@ def _measured(found: Sums) -> list[tuple[str, str]]:
         rows += [(f"ln {name}", f"{found.ln:.10g}"), (f"log10 {name}", f"{found.log10:.10g}")]
     rows += [("time", f"{found.time:.3f} s"), ("elimination", f"width {found.width}, {found.cells:,} cells")]
     return rows
+
+
+def _tables(found: Marginals) -> list[tuple[str, str]]:
+    """Return the first variables, each with its best values."""
+    meaning = {"exact": "exact", "infeasible": "infeasible (proven: no assignment satisfies the hard constraints)"}
+    rows = [("status", meaning[found.status])]
+    if found.ln is not None:
+        rows.append(("ln Z", f"{found.ln:.10g}"))
+    if found.objective is not None:
+        rows.append(("objective", f"{found.objective:.12g}"))
+    rows.append(("time", f"{found.time:.3f} s ({found.planning:.3f} s of it planning)"))
+    rows.append(("junction tree", f"{found.cliques} cliques, width {found.width}, {found.cells:,} cells"))
+    rows += [(name, _values(values, found.task)) for name, values in list(found.marginals.items())[:_MOST_VALUES]]
+    more = len(found.marginals) - _MOST_VALUES
+    return [*rows, ("...", f"and {more} more (all of them with --json)")] if more > 0 else rows
+
+
+def _values(values: Mapping[Label, Number | None], task: str) -> str:
+    """Return a variable's values: the most probable first, or in their order."""
+    listed = [(label, value) for label, value in values.items() if value is not None]
+    if task == "mar":
+        listed.sort(key=lambda pair: -pair[1])
+    digits = 6 if task == "mar" else 10
+    first = ", ".join(f"{label}: {value:.{digits}g}" for label, value in listed[:_MOST_LABELS])
+    more = len(values) - min(len(listed), _MOST_LABELS)
+    return f"{first}, ... {more} more" if more and len(listed) > _MOST_LABELS else first
 
 
 def _power(ln: float) -> str:

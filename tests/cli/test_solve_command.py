@@ -231,6 +231,22 @@ def test_z_bounds_a_partition_function(solved):
     assert bound["ln"] > exact["ln"]
 
 
+def test_marginals_are_by_variable_and_label(solved):
+    Path("p.wcsp").write_text("p 2 3 2 100\n3 2\n1 0 0 2\n1 2\n2 100\n2 0 1 0 1\n1 0 5\n")
+    probable, best = solved("p.wcsp", "--task", "mar"), solved("p.wcsp", "--task", "max-marginals")
+    weights = [2.0, math.exp(-2) * (math.exp(-5) + 1), 0.0]
+    assert list(probable["marginals"]["x0"].values()) == pytest.approx([w / sum(weights) for w in weights])
+    assert probable["ln"] == pytest.approx(math.log(sum(weights)))
+    assert best["marginals"] == {"x0": {"0": 0, "1": 2, "2": None}, "x1": {"0": 0, "1": 0}}
+    assert (best["objective"], best["status"]) == (0, "exact")
+
+
+def test_no_marginals_where_nothing_is_allowed(capfd):
+    Path("p.wcsp").write_text("p 1 2 1 10\n2\n1 0 10 0\n")
+    assert main(["solve", "p.wcsp", "--task", "mar"]) == 3
+    assert "infeasible (proven" in capfd.readouterr().out
+
+
 def test_costs_count_as_negative_logarithms(solved):
     Path("p.wcsp").write_text("p 1 3 1 100\n3\n1 0 0 2\n1 2\n2 100\n")
     assert solved("p.wcsp", "--task", "pr")["value"] == pytest.approx(1 + math.exp(-2))
@@ -250,7 +266,8 @@ def test_results_are_tables_for_people_and_files_for_programs(capfd):
     shown = capfd.readouterr().out
     assert "optimal (proven)" in shown and "product     0.1875 " in shown and ", x2 = " in shown
     assert json.loads(Path("r/mpe.json").read_text())["value"] == pytest.approx(0.1875)
-    for task, word in (("pr", "ln Z"), ("count", "solutions        10")):
+    words = {"pr": "ln Z", "count": "solutions        10", "mar": "junction tree", "max-marginals": "objective"}
+    for task, word in words.items():
         assert main(["solve", "n.uai", "--task", task, "--output", f"{task}.json"]) == 0
         assert word in capfd.readouterr().out
         assert json.loads(Path(f"{task}.json").read_text())["task"] == task

@@ -1,0 +1,259 @@
+"""Posterior marginals and max-marginals of all variables, with evidence that may change."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
+from dmcmc.inference.junction.cliques import CliqueTree, clique_tree
+from dmcmc.inference.junction.layout import Layout, clique_cells, lay_out
+from dmcmc.inference.junction.message_kernels import DOWN, SHOW, UP
+from dmcmc.inference.junction.passes import Passes
+from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
+from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
+from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.errors import ProblemError, ResourceError
+from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.types import Array, Ints, Number
+
+
+class JunctionTree:
+    """A problem planned once, to be asked again and again.
+
+    Messages go up to the roots and down again (CUBE §III); each is a product of what its sender has from elsewhere, so
+    nothing is ever divided and evidence may be taken back. New evidence makes anew only the messages that depend on it.
+
+    Parameters
+    ----------
+    problem
+        Any.
+    maximise
+        False: sums, for posterior marginals; utilities are logarithms. True: maxima, for max-marginals.
+    memory
+        Bytes that the tables may take; None for no limit.
+    stop
+        When to give up (:class:`.OutOfTime`).
+
+    Raises
+    ------
+    ResourceError
+        If they do not fit.
+
+    Examples
+    --------
+    >>> p = Problem.build()
+    >>> p.variable("rain", ["no", "yes"]), p.variable("wet", ["no", "yes"])
+    ('rain', 'wet')
+    >>> p = p.factor(("rain",), np.log([0.8, 0.2])).factor(("rain", "wet"), np.log([[0.9, 0.1], [0.2, 0.8]])).problem()
+    >>> tree = JunctionTree(p)
+    >>> round(tree.marginal("wet")["yes"], 6)
+    0.24
+    >>> tree.set_evidence({"wet": "yes"})
+    >>> round(tree.marginal("rain")["yes"], 6), round(math.exp(tree.total()), 6)
+    (0.666667, 0.24)
+    """
+
+    def __init__(
+        self, problem: Problem, maximise: bool = False, memory: int | None = None, stop: Stop = NO_STOP
+    ) -> None:
+        self.problem, self._maximise = problem, maximise
+        semiring = MAX_PLUS if maximise else LOG_SUM_EXP
+        dense = densify(problem, 1 << 62 if memory is None else memory).problem
+        constants = [f.table for f in dense.factors if not f.scope]
+        self._constant = None if any(map(forbidden, constants)) else exact_sum(t.item() for t in constants)
+        alone = set(range(dense.n_variables)) - {v for f in dense.factors for v in f.scope}
+        self._numbers = _numbers(dense, maximise)
+        tables = [self._numbers.encode(f) for f in dense.factors if f.scope]
+        tables += [Table((v,), np.zeros(dense.domains[v], self._numbers.dtype)) for v in sorted(alone)]
+        scopes = [t.scope for t in tables]
+        order = best_order(scopes, dense.domains, range(dense.n_variables), budget=SEARCH_LONG, stop=stop).variables
+        self.tree: CliqueTree = clique_tree(scopes, dense.domains, order)
+        self._check(dense.domains, memory)
+        self._layout: Layout = lay_out(self.tree, tables, dense.domains, self._numbers)
+        ACCOUNT.claim(self._layout.entries * self._numbers.dtype.itemsize, "the tables of a junction tree")
+        self._arena = np.zeros(self._layout.entries, dtype=self._numbers.dtype)
+        self._passes = Passes(self._layout, self._arena, self._numbers, semiring, stop)
+        for t, factor in enumerate(self._layout.factors):
+            self._table(t)[...] = factor.values.reshape(-1)
+        cliques = len(self.tree.scopes)
+        self._up, self._down, self._shown = (np.zeros(cliques, dtype=np.bool_) for _ in range(3))
+        self._inside: list[list[int]] = [[] for _ in range(dense.n_variables)]
+        for clique, scope in enumerate(self.tree.scopes):
+            for v in scope:
+                self._inside[v].append(clique)
+        self._seen = self._layout.program.observed
+
+    @property
+    def width(self) -> int:
+        """The induced width."""
+        return self.tree.width
+
+    @property
+    def cells(self) -> int:
+        """Entries of all cliques together: what one pass works through."""
+        return sum(clique_cells(self.tree, self._layout.program.domains))
+
+    def set_evidence(self, evidence: Mapping[str, Label]) -> None:
+        """Say what is observed, by names and labels (numbers where a variable has none); nothing else is.
+
+        Raises
+        ------
+        ProblemError
+            If a variable or a label does not exist.
+        """
+        index = {name: v for v, name in enumerate(self.problem.variables)}
+        observed = {}
+        for name, label in evidence.items():
+            if name not in index:
+                raise ProblemError(f"evidence: variable {name!r} does not exist")
+            labels = self._labels(index[name])
+            if label not in labels:
+                raise ProblemError(f"evidence: variable {name!r} has no value {label!r}")
+            observed[index[name]] = labels.index(label)
+        values = np.full(self._seen.size, -1)
+        values[list(observed)] = list(observed.values())
+        changed = np.flatnonzero(values != self._seen)
+        self._seen[:] = values
+        self._outdate(changed.tolist())
+
+    def propagate(self) -> None:
+        """Make all messages and tables that are not up to date."""
+        self._collect()
+        cliques = np.arange(len(self.tree.scopes))
+        self._distribute(cliques)
+        self._show(cliques)
+
+    def marginal(self, variable: str) -> dict[Label, Number | None]:
+        """Return what a variable's values are worth, given the evidence; makes only what that needs.
+
+        Sums: their probabilities. Maxima: the best objective that each allows; None where none is possible.
+
+        Raises
+        ------
+        ProblemError
+            If no assignment agrees with the evidence (of probabilities), or the variable does not exist.
+        """
+        if variable not in self.problem.variables:
+            raise ProblemError(f"variable {variable!r} does not exist")
+        v = self.problem.variables.index(variable)
+        home = int(self._layout.home[v])
+        self._collect()
+        self._distribute(np.array(self._path(home)))
+        self._show(np.array([home]))
+        return self._read([v])[0]
+
+    def marginals(self) -> dict[str, dict[Label, Number | None]]:
+        """Return :meth:`marginal` of all variables."""
+        self.propagate()
+        return dict(zip(self.problem.variables, self._read(range(self.problem.n_variables)), strict=True))
+
+    def total(self) -> Number:
+        """Return ln Σ exp(utility) over all assignments that agree with the evidence, or the best objective of one.
+
+        −∞ (of a cost: ∞) if there is none.
+        """
+        self._collect()
+        total = self._sum(self._totals().values())
+        if total is None:
+            return math.inf if self._maximise and self.problem.sense == "min" else -math.inf
+        return self.problem.to_own_sense(nearest(total)) if self._maximise else nearest(total)
+
+    def _totals(self) -> dict[int, Exact | None]:
+        """Return what each component adds up to, by its root; None if nothing is allowed in it."""
+        values = {root: self._table(self._layout.up(root)).item() for root in self.tree.roots}
+        return {root: None if self._numbers.is_lowest(v) else exact_sum([v]) for root, v in values.items()}
+
+    def _sum(self, totals: Iterable[Exact | None]) -> Exact | None:
+        """Return the sum with the constants; None if one of them is."""
+        total = self._constant
+        for one in totals:
+            total = None if total is None or one is None else total + one
+        return total
+
+    def _read(self, variables: Iterable[int]) -> list[dict[Label, Number | None]]:
+        """Return variables' tables, which are up to date, with what all other components are worth."""
+        totals = self._totals()
+        if not self._maximise and self._sum(totals.values()) is None:
+            raise ProblemError("no assignment agrees with the evidence: there are no probabilities")
+        impossible = [root for root, total in totals.items() if total is None]
+        possible = self._sum(total for total in totals.values() if total is not None)
+        found: list[dict[Label, Number | None]] = []
+        for v in variables:
+            values, labels = self._table(self._layout.shown(v)).tolist(), self._labels(v)
+            if self._maximise:
+                root = self._path(int(self._layout.home[v]))[-1]
+                own = totals[root]
+                rest = None if possible is None or own is None or impossible else possible - own
+                values = [self._objective(value, rest) for value in values]
+            found.append(dict(zip(labels, values, strict=True)))
+        return found
+
+    def _objective(self, value: Number, rest: Exact | None) -> Number | None:
+        """Return the objective of a component's best and the rest's; None if either is not possible."""
+        if rest is None or self._numbers.is_lowest(value):
+            return None
+        return self.problem.to_own_sense(nearest(exact_sum([value]) + rest))
+
+    def _labels(self, v: int) -> Sequence[Label]:
+        return self.problem.labels[v] or range(int(self.problem.domains[v]))
+
+    def _table(self, t: int) -> Array:
+        at = self._layout.program.at
+        return self._arena[at[t] : at[t + 1]]
+
+    def _outdate(self, changed: Iterable[int]) -> None:
+        """Note what has to be made again when other values of some variables are possible."""
+        for clique in sorted({clique for v in changed for clique in self._inside[v]}):
+            above = self._path(clique)
+            kept = np.zeros(self._down.size, dtype=np.bool_)
+            kept[above] = True  # what comes from outside of their subtrees has not changed
+            self._up[above] = False
+            self._down &= kept
+            self._shown[:] = False
+
+    def _collect(self) -> None:
+        self._run(UP, np.flatnonzero(~self._up), self._up)
+
+    def _distribute(self, cliques: Ints) -> None:
+        self._run(DOWN, np.sort(cliques[~self._down[cliques]])[::-1].copy(), self._down)
+
+    def _show(self, cliques: Ints) -> None:
+        self._run(SHOW, cliques[~self._shown[cliques]], self._shown)
+
+    def _run(self, what: int, cliques: Ints, done: NDArray[np.bool_]) -> None:
+        """Make something for some cliques, in their order."""
+        self._passes.run(what, cliques)
+        done[cliques] = True
+
+    def _path(self, clique: int) -> list[int]:
+        """Return a clique and all above it."""
+        path = [clique]
+        while self.tree.parent[path[-1]] >= 0:
+            path.append(self.tree.parent[path[-1]])
+        return path
+
+    def _check(self, domains: Ints, memory: int | None) -> None:
+        """Raise an error if the tables would be too large."""
+        size, sizes = self._numbers.dtype.itemsize, domains.tolist()
+        separators = sum(math.prod(sizes[v] for v in s) for s in self.tree.separators)
+        need, cells = 2 * size * separators, clique_cells(self.tree, domains)
+        if memory is not None and need > memory:
+            largest = max(cells)
+            raise ResourceError(
+                f"the junction tree needs {need:,} bytes for its messages (its largest clique has {largest:,} entries)"
+                f" and budget.memory leaves it {memory:,}; raise budget.memory, or bound the sum: --task pr --z N"
+            )
+
+
+def _numbers(dense: Problem, maximise: bool) -> Arithmetic:
+    """Return int64 where that is exact and maxima are wanted, else float64."""
+    chosen = choose_arithmetic(f for f in dense.factors if f.scope)
+    if maximise and chosen.dtype == np.int32:
+        return Arithmetic(np.dtype(np.int64), -(1 << 61), chosen.total, True)
+    return chosen if maximise else Arithmetic(np.dtype(np.float64), -np.inf, float(chosen.total))

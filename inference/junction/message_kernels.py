@@ -1,0 +1,325 @@
+# mypy: ignore-errors
+"""Messages of a junction tree: join the tables of a clique, project what comes out, without writing the joined table.
+
+A clique's assignments are (h, l), l its trailing variables taken together: a row. h is counted like an odometer; for
+each h the tables are added up to one row, which is put to what is asked for. Sums of exponentials are taken relative to
+the largest term of each entry, found by a first pass: no entry underflows, whatever the others are.
+"""
+
+import numpy as np
+
+from dmcmc.inference.elimination.semirings import LOG_SUM
+from dmcmc.inference.runtime.compile import njit
+
+_LOG_SUM = LOG_SUM
+_WIDEST = 1 << 10  # entries of a row
+_NUMBER, _DENSE, _GATHERED = 0, 1, 2  # how a table varies with the row: not at all, entry by entry, or otherwise
+MAXIMISE, ADD, PROJECT = 0, 1, 2  # what a sweep does with a row: raise to it, add its exponentials, or its shares
+UP, DOWN, SHOW = (
+    0,
+    1,
+    2,
+)  # what is made for a clique: its message to the parent, the parent's to it, its variables' tables
+
+
+@njit(nogil=True)
+def row_axes(sizes):
+    """Return how many trailing axes make a row, and how many entries it has."""
+    width, axes = 1, 0
+    for j in range(sizes.size - 1, -1, -1):
+        if axes > 0 and width * sizes[j] > _WIDEST:
+            break
+        width *= sizes[j]
+        axes += 1
+    return axes, width
+
+
+@njit(nogil=True)
+def describe(program, clique, tables):
+    """Describe tables inside a clique; of observed variables there is one value.
+
+    Returns
+    -------
+    high : (k,) int64
+        How many values the variables of h have.
+    width : int
+        Assignments of l.
+    at : (tables,) int64
+        Where the first entry of each table is.
+    strides : (tables, k) int64
+        Of h.
+    kind : (tables,) int64
+        How a table varies with l.
+    offsets : (tables, width) int64
+        Where its entries for every l are, relative to that for l = 0.
+    """
+    scope = program.clique_scope[program.clique_start[clique] : program.clique_start[clique + 1]]
+    sizes, seen = program.domains[scope], program.observed[scope]
+    left = np.where(seen >= 0, 1, sizes)
+    axes, width = row_axes(left)
+    k, count = sizes.size - axes, tables.size
+    at = program.at[tables]
+    strides = np.zeros((count, k), dtype=np.int64)
+    kind = np.zeros(count, dtype=np.int64)
+    offsets = np.zeros((count, width), dtype=np.int64)
+    step_of = np.zeros(sizes.size, dtype=np.int64)
+    for i in range(count):
+        t = tables[i]
+        step_of[:] = 0
+        step, position = 1, sizes.size - 1
+        for s in range(program.scope_start[t + 1] - 1, program.scope_start[t] - 1, -1):
+            while scope[position] != program.scope[s]:
+                position -= 1
+            step_of[position] = step
+            at[i] += max(seen[position], 0) * step
+            step *= sizes[position]
+        strides[i] = step_of[:k]
+        done, dense = 1, True
+        for j in range(sizes.size - 1, k - 1, -1):  # the offsets of l's last axes, repeated for every value of the next
+            if left[j] == 1:
+                continue
+            if step_of[j] > 0:
+                kind[i] = _GATHERED
+            dense &= step_of[j] == done
+            for value in range(1, left[j]):
+                for other in range(done):
+                    offsets[i, value * done + other] = offsets[i, other] + value * step_of[j]
+            done *= left[j]
+        if dense and done > 1:
+            kind[i] = _DENSE
+    return left[:k], width, at, strides, kind, offsets
+
+
+@njit(nogil=True, error_model="numpy")
+def add_up(row, arena, count, here, kind, offsets, lowest):
+    """Write the sum of some tables, clamped, to a row; return whether anything is allowed in it."""
+    number = row.dtype.type
+    total = number(0)
+    for t in range(count):
+        if kind[t] == _NUMBER:
+            total = max(number(total + arena[here[t]]), lowest)
+    if total < lowest / 2:
+        return False
+    row[:] = total
+    for t in range(count):
+        if kind[t] == _DENSE:
+            table = arena[here[t] : here[t] + row.size]
+            for i in range(row.size):
+                row[i] = max(number(row[i] + table[i]), lowest)
+        elif kind[t] == _GATHERED:
+            place = offsets[t]
+            for i in range(row.size):
+                row[i] = max(number(row[i] + arena[here[t] + place[i]]), lowest)
+    return True
+
+
+@njit(nogil=True, error_model="numpy")
+def raise_to(out, at, kind, offsets, row):
+    """Raise entries to the largest of a row that belongs to them."""
+    if kind == _NUMBER:
+        for i in range(row.size):
+            out[at] = max(out[at], row[i])
+    elif kind == _DENSE:
+        to = out[at : at + row.size]
+        for i in range(row.size):
+            to[i] = max(to[i], row[i])
+    else:
+        for i in range(row.size):
+            out[at + offsets[i]] = max(out[at + offsets[i]], row[i])
+
+
+@njit(nogil=True, error_model="numpy")
+def add_relative(out, top, at, kind, offsets, row, lowest):
+    """Add exp(row − top) to ``out``; ``top`` has the same places, −∞ where nothing is allowed."""
+    if kind == _NUMBER:
+        total = 0.0
+        for i in range(row.size):
+            total += np.exp(row[i] - top[at])
+        out[at] += total
+    elif kind == _DENSE:
+        for i in range(row.size):
+            if row[i] > lowest:
+                out[at + i] += np.exp(row[i] - top[at + i])
+    else:
+        for i in range(row.size):
+            if row[i] > lowest:
+                out[at + offsets[i]] += np.exp(row[i] - top[at + offsets[i]])
+
+
+@njit(nogil=True, error_model="numpy")
+def add_shares(out, at, kind, offsets, shares):
+    """Add shares of a row to the entries that they belong to."""
+    if kind == _NUMBER:
+        total = 0.0
+        for i in range(shares.size):
+            total += shares[i]
+        out[at] += total
+    elif kind == _DENSE:
+        to = out[at : at + shares.size]
+        for i in range(shares.size):
+            to[i] += shares[i]
+    else:
+        for i in range(shares.size):
+            out[at + offsets[i]] += shares[i]
+
+
+@njit(nogil=True, error_model="numpy")
+def sweep(arena, out, top, count, parts, lowest, what, peak, begin, end):
+    """Go through rows ``begin`` to ``end`` of a clique; return the largest entry, or ``lowest``.
+
+    Parameters
+    ----------
+    out : (entries,)
+        Like the arena; may be the same.
+    top : (entries,)
+        Largest terms, for ADD.
+    count : int
+        The first so many tables of ``parts`` are added up, the others are filled.
+    parts : tuple
+        As :func:`describe` returns it.
+    what : int
+        MAXIMISE raises the others to the sums; ADD adds exponentials relative to ``top``, PROJECT to ``peak``.
+    """
+    high, width, at, strides, kind, offsets = parts
+    k = high.size
+    here, digit = at.copy(), np.zeros(k, dtype=np.int64)
+    rest = begin
+    for j in range(k - 1, -1, -1):
+        digit[j] = rest % high[j]
+        rest //= high[j]
+        for t in range(at.size):
+            here[t] += digit[j] * strides[t, j]
+    row = np.empty(width, dtype=arena.dtype)
+    shares = np.empty(width if what == PROJECT else 0, dtype=np.float64)
+    largest = lowest
+    for _ in range(begin, end):
+        if add_up(row, arena, count, here, kind, offsets, lowest):
+            if what == MAXIMISE:
+                for i in range(width):
+                    largest = max(largest, row[i])
+                for t in range(count, at.size):
+                    raise_to(out, here[t], kind[t], offsets[t], row)
+            elif what == ADD:
+                for t in range(count, at.size):
+                    if kind[t] != _NUMBER or top[here[t]] > lowest:
+                        add_relative(out, top, here[t], kind[t], offsets[t], row, lowest)
+            else:
+                for i in range(width):
+                    shares[i] = np.exp(row[i] - peak)
+                for t in range(count, at.size):
+                    add_shares(out, here[t], kind[t], offsets[t], shares)
+        for j in range(k - 1, -1, -1):
+            digit[j] += 1
+            if digit[j] < high[j]:
+                for t in range(at.size):
+                    here[t] += strides[t, j]
+                break
+            for t in range(at.size):
+                here[t] -= (high[j] - 1) * strides[t, j]
+            digit[j] = 0
+    return largest
+
+
+@njit(nogil=True)
+def job(program, clique, what):
+    """Return what it takes to make something for a clique.
+
+    Returns
+    -------
+    tables : (k,) int64
+        What is added up: the sender's factors and what came in, but from the receiver; then what is filled.
+    count : int
+        How many are added up.
+    sender : int
+        The clique whose tables these are.
+    """
+    cliques = program.parent.size
+    factors = program.factor_start[cliques]
+    sender = program.parent[clique] if what == DOWN else clique
+    first, last = program.factor_start[sender], program.factor_start[sender + 1]
+    begin, end = program.child_start[sender], program.child_start[sender + 1]
+    shown = program.shown[program.shown_start[clique] : program.shown_start[clique + 1]]
+    tables = np.empty(last - first + end - begin + 2 + shown.size, dtype=np.int64)
+    count = 0
+    for t in range(first, last):
+        tables[count] = t
+        count += 1
+    for c in range(begin, end):
+        if what != DOWN or program.child[c] != clique:
+            tables[count] = factors + program.child[c]
+            count += 1
+    if program.parent[sender] >= 0 and what != UP:
+        tables[count] = factors + cliques + sender
+        count += 1
+    if what == SHOW:
+        tables[count : count + shown.size] = factors + 2 * cliques + shown
+        return tables[: count + shown.size], count, sender
+    tables[count] = factors + what * cliques + clique
+    return tables[: count + 1], count, sender
+
+
+@njit(nogil=True, error_model="numpy")
+def empty(program, arena, targets, lowest):
+    """Fill tables with −∞."""
+    for t in targets:
+        arena[program.at[t] : program.at[t + 1]] = lowest
+
+
+@njit(nogil=True, error_model="numpy")
+def clear(program, arena, targets, lowest):
+    """Let there be one −∞, whatever was added to it."""
+    for t in targets:
+        for i in range(program.at[t], program.at[t + 1]):
+            if arena[i] < lowest / 2:
+                arena[i] = lowest
+
+
+@njit(nogil=True, error_model="numpy")
+def set_logarithms(out, top, total, lowest):
+    """Write the logarithms of sums relative to their largest terms."""
+    for i in range(out.size):
+        out[i] = top[i] + np.log(total[i]) if top[i] > lowest else lowest
+
+
+@njit(nogil=True, error_model="numpy")
+def normalise(program, arena, targets):
+    """Let the entries of each table add up to one; nan if they are all zero."""
+    for t in targets:
+        out = arena[program.at[t] : program.at[t + 1]]
+        total = out.sum()
+        for i in range(out.size):
+            out[i] = out[i] / total
+
+
+@njit(nogil=True, error_model="numpy")
+def make(program, arena, what, cliques, lowest, operation):
+    """Make something for some cliques: children come first on the way up, parents on the way down.
+
+    A message is all that its sender has but from the receiver, projected to the separator; a root's message up is the
+    total. Shown are probabilities, or the best with each value.
+    """
+    for clique in cliques:
+        if what == DOWN and program.parent[clique] < 0:
+            continue
+        tables, count, sender = job(program, clique, what)
+        targets = tables[count:]
+        parts = describe(program, sender, tables)
+        rows = 1
+        for size in parts[0]:
+            rows *= size
+        empty(program, arena, targets, lowest)
+        peak = sweep(arena, arena, arena, count, parts, lowest, MAXIMISE, lowest, 0, rows)
+        if operation != _LOG_SUM:
+            clear(program, arena, targets, lowest)
+        elif what == SHOW:
+            for t in targets:
+                arena[program.at[t] : program.at[t + 1]] = 0
+            if peak > lowest:
+                sweep(arena, arena, arena, count, parts, lowest, PROJECT, peak, 0, rows)
+            normalise(program, arena, targets)
+        else:
+            out = arena[program.at[targets[0]] : program.at[targets[0] + 1]]
+            top, total = out.copy(), np.zeros(out.size, dtype=arena.dtype)
+            parts[2][count] -= program.at[targets[0]]
+            sweep(arena, total, top, count, parts, lowest, ADD, lowest, 0, rows)
+            set_logarithms(out, top, total, lowest)
