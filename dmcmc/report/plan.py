@@ -168,6 +168,9 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     if prices:
         each = f"{min(prices):.2g} s" if len(prices) == 1 else f"{min(prices):.2g} to {max(prices):.2g} s"
         offers.append(f"eliminate {_agents(len(prices))} ({each}, {sum(prices):.2g} s in all)")
+    filtered = sum(map(setup.filters, range(setup.problem.n_agents)))
+    if filtered:
+        offers.append(f"eliminate {_agents(filtered)} without what cannot beat the incumbent (filter)")
     if sampled:
         offers.append(f"sample {_agents(len(sampled))}")
     if bounded:

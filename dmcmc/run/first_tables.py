@@ -16,6 +16,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.agent.agent import Agent, Means
+from dmcmc.run.agent.filtered import FilteredTable
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, Brought
 from dmcmc.run.cycle import Sides, gather_sides
@@ -78,6 +79,10 @@ def first_tables(
             made[number].in_vain = spent
             made[number].brought.append(Brought(ELIMINATE, spent, made[number].price or 0.0))
         _first_bounds(setup, [made[a] for a in mine if made[a].table.upper is None], lambda: near(bounds_of(made)))
+        if not setup.timed:
+            for agent in made.values():
+                if agent.filtered is not None:
+                    agent.filter(best, setup.backend, float("inf"))
         return made
 
     return setup, world.together(agents), sides
@@ -119,6 +124,8 @@ def _sampled_agents(
                 table = replace(table, upper=None)
             agent = Agent(means, whole, table, LowerTable(local, run), weight=setup.surveys[number].weight)
             agent.price, agent.brought = setup.exact_price(number), [Brought(SAMPLE, table.seconds)]
+            if setup.filters(number):
+                agent.filtered = FilteredTable(setup.limits.memory, setup.timed)
             agents[number] = agent
     return agents
 

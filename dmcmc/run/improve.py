@@ -56,7 +56,7 @@ def slice_of(
             outside = _outside_rows(setup, agent, around)
         turns[number] = Turn(agent, outside, directive.thresholds.get(roots[number]))
     backend = replace(setup.backend, stop=stop.by(stop.until - directive.reserved))
-    return Slice(turns, partial(gap_of, setup, around.chosen), backend, search, enlarge, wait)
+    return Slice(turns, partial(gap_of, setup, around.chosen), backend, search, enlarge, wait, directive.best)
 
 
 def improve_agents(slice: Slice, directive: Directive) -> bool:

@@ -121,6 +121,12 @@ class Setup(Divided):
             return None
         return exact_option(work, self.limits, self.rates).seconds
 
+    def filters(self, agent: int) -> bool:
+        """Return whether an agent that is sampled may be eliminated without what cannot beat the incumbent."""
+        local, choice = self.division.locals[agent], self.choices[agent]
+        alone = bool(local.hidden) and not local.interface
+        return alone and choice.method != "exact" and choice.bound != "none" and self.config.local.method == "auto"
+
     def of_rank(self, rank: int) -> list[int]:
         """Return the agents that a rank works for."""
         return [agent for agent, owner in enumerate(self.owner) if owner == rank]

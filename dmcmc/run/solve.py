@@ -21,7 +21,14 @@ from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search, begin, will_prove
 from dmcmc.run.setup import Setup, divided, plan, sharing_memory
-from dmcmc.run.warm_up import warm_up_chains, warm_up_orders, warm_up_planning, warm_up_search, warm_up_solving
+from dmcmc.run.warm_up import (
+    warm_up_chains,
+    warm_up_filtering,
+    warm_up_orders,
+    warm_up_planning,
+    warm_up_search,
+    warm_up_solving,
+)
 from dmcmc.run.warm_up_gpu import warm_up_gpu
 
 _GRACE = 0.25  # seconds beyond the time budget for a plan
@@ -125,6 +132,7 @@ def _from_tables_to_result(
         warming = warm_up_solving(setup, world, progress, tiny, search.stoppable)
         if not timed and not will_prove(setup):
             warming += warm_up_chains(setup, world, progress)
+        warming += warm_up_filtering(setup, world, progress)
         if timed:
             warming += warm_up_gpu(setup, world, progress)
         stop = search.delay(warming)

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numba
@@ -18,7 +19,8 @@ import numpy as np
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.minibuckets.matching import compile_matching
+from dmcmc.inference.incomplete.filtering import compile_filtering
+from dmcmc.inference.minibuckets.matching import compile_matching, with_headroom
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
@@ -203,6 +205,15 @@ def warm_up_undivided(parts: Divided, world: World, progress: Progress, eliminat
 
     if combine.method != "exact":
         _once(f"undivided {dtype} {combine.partition} {combine.moment_matching}", work, world, progress)
+    return time.perf_counter() - start
+
+
+def warm_up_filtering(setup: Setup, world: World, progress: Progress) -> float:
+    """Compile eliminations that filter, if an agent may have one; return the seconds that this took."""
+    start, arithmetic = time.perf_counter(), setup.arithmetic
+    if any(map(setup.filters, range(setup.problem.n_agents))):
+        what = f"filtering {with_headroom(arithmetic).dtype}"
+        _once(what, partial(compile_filtering, arithmetic), world, progress)
     return time.perf_counter() - start
 
 

@@ -23,10 +23,11 @@ from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
 from dmcmc.inference.minibuckets.matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Number
 
-DENSE = 1 << 14  # entries of a message up to which it is dense, if all that it comes from is
+DENSE = 1 << 14  # entries: an elimination of that size takes less than the kernels of rows take to be called
 _FULL = 2  # times its rows: so many entries a message may have and become dense
 _SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
 
@@ -62,6 +63,8 @@ class Filtering:
         Bytes of all messages, and of one that is being made.
     work
         Rows, in all steps, after which it is given up.
+    dense
+        Entries of a message up to which it is dense, if all that it comes from is.
 
     Attributes
     ----------
@@ -80,10 +83,11 @@ class Filtering:
         threads: int = 1,
         stop: Stop = NO_STOP,
         work: int = 1 << 62,
+        dense: int = DENSE,
     ) -> None:
         self.query = query = with_room(query)
         self.arithmetic: Arithmetic = query.arithmetic
-        self.incumbent, self.memory, self.threads = incumbent, memory, threads
+        self.incumbent, self.memory, self.threads, self.dense = incumbent, memory, threads, dense
         self.exact = plan_elimination(query.scopes, query.domains, query.order)
         self.relaxing = Relaxing(query.domains, query.arithmetic, z, threads, stop)
         self.outside = Outside(query, self.exact, self.relaxing)
@@ -140,7 +144,7 @@ class Filtering:
     def _message(self, b: int, stop: Stop) -> Table | Incomplete:
         """Return a bucket's message."""
         variable, separator, inputs = self.query.order[b], self.outside.separator(b), self._inputs[b]
-        if size_of(separator, self.query.domains) <= DENSE and all(one.dense for one in inputs):
+        if size_of(separator, self.query.domains) <= self.dense and all(one.dense for one in inputs):
             return self._dense([one.table for one in inputs if isinstance(one.table, Table)], variable, separator)
         if self._making is None:
             bucket = Bucket(variable, separator, inputs, self.outside.of(b), self.query.domains, self.arithmetic)
@@ -236,3 +240,12 @@ def z_within(query: Query, cells: int) -> int:
         return plan_mini_buckets(query.scopes, query.domains, query.order, (), z, shifts=True)
 
     return largest_fitting(most, least, cells, plan_of)[0]
+
+
+def compile_filtering(arithmetic: Arithmetic) -> None:
+    """Compile what filtering uses in these numbers: two incomplete messages are joined, and one becomes dense."""
+    scopes = [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (3, 4)]
+    same = np.where(np.eye(3, dtype=np.bool_), 1.0, -np.inf)
+    tables = [arithmetic.encode(Factor.of(scope, same if scope[0] < 2 else np.zeros((3, 3)))) for scope in scopes]
+    query = Query(tables, np.full(5, 3), range(5), (), arithmetic)
+    Filtering(query, None, 1, 1 << 20, 1, Stop(float("inf")), dense=0).go_on(Stop(float("inf")))

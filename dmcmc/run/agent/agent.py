@@ -16,6 +16,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.types import Number
+from dmcmc.run.agent.filtered import FilteredTable
 from dmcmc.run.agent.lower_table import LowerTable, promising
 from dmcmc.run.agent.pruning import Pruning, limits_of
 from dmcmc.run.agent.rows import rows_of
@@ -69,6 +70,8 @@ class Agent:
         Beside other agents, what its gap may be.
     brought : list of Brought
         What came of the work on its first table.
+    filtered : FilteredTable or None
+        Eliminations that filter by the incumbent; None where that is not allowed.
     """
 
     means: Means
@@ -82,6 +85,7 @@ class Agent:
     in_vain: float = 0.0
     weight: float = 1.0
     brought: list[Brought] = field(default_factory=list)
+    filtered: FilteredTable | None = None
 
     @property
     def may_improve(self) -> bool:
@@ -171,6 +175,19 @@ class Agent:
         """Take the table of an exact elimination in place of what was sampled and bounded."""
         self.table = replace(table, seconds=self.table.seconds, updates=self.table.updates)
         self.below, self.above = LowerTable(self.local), UpperTable()
+
+    def filter(self, best: NDArray[np.int64] | None, backend: Backend, left: float) -> None:
+        """Go on with an elimination that filters by the best assignment known, in a turn that the backend ends.
+
+        Parameters
+        ----------
+        left
+            Seconds that there are for it in all.
+        """
+        assert self.filtered is not None
+        table = self.filtered.go_on(self.local, self.means.arithmetic, best, backend, left)
+        if table is not None:
+            self.take_exact(table)
 
     def request(self, limits: NDArray[Any] | None) -> BoundRequest:
         """Return what is wanted of the bound."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dmcmc.run.controller.offer import BOUND, COMBINE, ELIMINATE, SAMPLE, SEARCH, TOULBAR2, Brought
+from dmcmc.run.controller.offer import BOUND, COMBINE, ELIMINATE, FILTER, SAMPLE, SEARCH, TOULBAR2, Brought
 
 # The part of what is at stake that a slice of time should bring, before any has been tried.
-_FIRST_HOPES = {ELIMINATE: 1.0, COMBINE: 0.5, BOUND: 0.65, SAMPLE: 0.25, SEARCH: 0.25}
+_FIRST_HOPES = {ELIMINATE: 1.0, FILTER: 1.0, COMBINE: 0.5, BOUND: 0.65, SAMPLE: 0.25, SEARCH: 0.25}
 _LEAST = 0.15  # of the first hope is left to what has brought nothing lately: it is tried now and then
 _NEW = 0.5  # weight of the last slice among all before
 _TRUST = 0.2  # seconds of work as estimated that a correction starts from
@@ -74,7 +74,7 @@ class Ledger:
 
     def _learn(self, kind: str, brought: float) -> None:
         first = _FIRST_HOPES.get(kind, 1.0)
-        if kind != ELIMINATE:  # what an elimination closes is no matter of luck
+        if kind not in (ELIMINATE, FILTER):  # what an elimination closes, at its end, is no matter of luck
             hope = (1 - _NEW) * self.hopes.get(kind, first) + _NEW * min(1.0, brought)
             self.hopes[kind] = max(_LEAST * first, hope)
 

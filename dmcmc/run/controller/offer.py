@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ELIMINATE, SAMPLE, BOUND, SEARCH, COMBINE = "eliminate", "sample", "bound", "search", "combine"
+ELIMINATE, FILTER, SAMPLE, BOUND = "eliminate", "filter", "sample", "bound"  # of agents
+SEARCH, COMBINE = "search", "combine"  # of all
 TOULBAR2 = "toulbar2"  # beside all others: it has a core of its own
 
 

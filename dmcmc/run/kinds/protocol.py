@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.execution.backend import Backend
@@ -83,6 +84,8 @@ class Slice:
         Lets the next combination have larger tables, in about some seconds.
     wait : callable
         Waits for what a search engine brings, some seconds at most; all ranks do.
+    best : (n,) int64 or None
+        Values of the best assignment so far, if it breaks nothing.
     brought : list of Brought
         What came of it so far.
     """
@@ -93,6 +96,7 @@ class Slice:
     search: Callable[[float], float]
     enlarge: Callable[[float], None]
     wait: Callable[[float], None]
+    best: NDArray[np.int64] | None = None
     brought: list[Brought] = field(default_factory=list)
 
     def own(self, grants: Iterable[Grant]) -> list[tuple[Turn, float]]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.incomplete import bucket, filtering
+from dmcmc.inference.incomplete import bucket
 from dmcmc.inference.incomplete.bucket import Making, Room, TooMuch
 from dmcmc.inference.incomplete.filtering import Filtering
 from dmcmc.inference.incomplete.outside import Outside, Relaxing
@@ -63,7 +63,6 @@ def as_floats(query, table):
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(filtering, "DENSE", 0)
     patch.setattr(bucket, "_BLOCK", 3)
     patch.setattr(bucket, "_RANGES", 4)
     yield
@@ -106,11 +105,11 @@ def test_a_bucket_of_incomplete_and_dense_tables_gives_what_dense_ones_give(quer
 
 
 @settings(max_examples=150, deadline=None)
-@given(queries(), st.integers(0, 3), st.sampled_from([None, -1, 0, 1]))
-def test_what_beats_the_incumbent_is_found_and_nothing_else(query, z, apart):
+@given(queries(), st.integers(0, 3), st.sampled_from([None, -1, 0, 1]), st.sampled_from([0, 4]))
+def test_what_beats_the_incumbent_is_found_and_nothing_else(query, z, apart, dense):
     optimum = best(query)
     incumbent = None if apart is None or optimum == HARD else query.arithmetic.dtype.type(optimum - apart).item()
-    answer = Filtering(query, incumbent, z, 1 << 20).go_on()
+    answer = Filtering(query, incumbent, z, 1 << 20, dense=dense).go_on()
     if optimum == HARD or (incumbent is not None and apart <= 0):
         assert answer.utility is None and answer.values is None
     else:
@@ -146,8 +145,8 @@ def test_an_interrupted_elimination_goes_on_where_it_was(query, looks):
             object.__setattr__(self, "left_over", self.left_over - 1)
             return self.left_over
 
-    expected = Filtering(query, None, 1, 1 << 20).go_on()
-    work = Filtering(query, None, 1, 1 << 20)
+    expected = Filtering(query, None, 1, 1 << 20, dense=0).go_on()
+    work = Filtering(query, None, 1, 1 << 20, dense=0)
     for _ in range(1000):
         try:
             answer = work.go_on(Impatient())
@@ -168,9 +167,9 @@ def wide(n, size=3):
 
 def test_rows_beyond_the_memory_or_the_work_are_refused():
     with pytest.raises(TooMuch, match="memory"):
-        Filtering(wide(9), None, 2, 3000).go_on()
+        Filtering(wide(9), None, 2, 3000, dense=0).go_on()
     with pytest.raises(TooMuch, match="work"):
-        Filtering(wide(9), None, 2, 1 << 20, work=1000).go_on()
+        Filtering(wide(9), None, 2, 1 << 20, work=1000, dense=0).go_on()
 
 
 def test_keys_that_have_no_room_are_refused():
@@ -180,13 +179,14 @@ def test_keys_that_have_no_room_are_refused():
 
 def test_with_an_incumbent_most_rows_are_not_made():
     query = wide(9)
-    free, filtered = Filtering(query, None, 2, 1 << 20), Filtering(query, round(best(query)) - 1, 2, 1 << 20)
+    free = Filtering(query, None, 2, 1 << 20, dense=0)
+    filtered = Filtering(query, round(best(query)) - 1, 2, 1 << 20, dense=0)
     assert free.go_on().utility == filtered.go_on().utility
     assert sum(m.rows for m in filtered.messages) < sum(m.rows for m in free.messages) / 10
 
 
 def test_a_dense_table_is_what_a_full_message_becomes():
     query = wide(4)
-    work = Filtering(query, None, 3, 1 << 20)
+    work = Filtering(query, None, 3, 1 << 20, dense=0)
     work.go_on()
     assert isinstance(work._inputs[1][0].table, Table)

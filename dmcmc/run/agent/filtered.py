@@ -1,0 +1,149 @@
+"""An agent without interface made exact by an elimination that filters by the incumbent."""
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.incomplete.filtering import Filtering, z_within
+from dmcmc.inference.incomplete.table import TooWide
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
+from dmcmc.inference.runtime.types import Number
+from dmcmc.samplers.contract.protocol import SampledTable
+
+FILTERING = "filtering"
+# Entries of the mini-buckets that bound the rest, and rows after which the next is tried: a tighter bound drops more.
+_TRIES = ((20_000, 2_000_000), (6_000_000, 1 << 62), (60_000_000, 1 << 62))
+_FIXED = 200_000_000  # rows where there is no time budget: minutes
+_SHARE = 8  # of the memory that those entries take at most
+_SLOW = 5.0  # seconds that the first rows of a message may take
+
+
+@dataclass
+class FilteredTable:
+    """Eliminations of one agent, each with tighter bounds than the last.
+
+    Attributes
+    ----------
+    memory : int
+        Bytes that one may take.
+    work : Filtering or None
+        The one that is under way.
+    tried : int
+        How many were given up.
+    """
+
+    memory: int
+    timed: bool
+    work: Filtering | None = None
+    tried: int = 0
+    _entries: int = 0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether nothing is left to try."""
+        return self.tried >= len(_TRIES)
+
+    def go_on(
+        self, local: LocalProblem, arithmetic: Arithmetic, best: NDArray[np.int64] | None, backend: Backend, left: float
+    ) -> SampledTable | None:
+        """Return the exact table, if the time is enough for it.
+
+        Parameters
+        ----------
+        best
+            Values of all variables of the best assignment so far; None if that breaks hard constraints.
+        backend
+            With the end of this turn.
+        left
+            Seconds that there may be for it in all: what is bound to take longer is given up.
+        """
+        begun = time.perf_counter()
+        while not self.exhausted:
+            try:
+                if self.work is None:
+                    self.work = self._begin(local, arithmetic, best, backend)
+                    if self.work is None:
+                        self.tried += 1
+                        continue
+                elif best is not None:
+                    self.work.incumbent = _worth(local, arithmetic, best)
+                answer = self.work.go_on(backend.stop)
+            except OutOfTime:
+                if self.work is None or self._too_slow(left):
+                    self._give_up()
+                return None
+            except TooWide:
+                self.tried, self.work = len(_TRIES), None
+                return None
+            except OutOfMemory:
+                self._give_up()
+                continue
+            rows, self.work = sum(m.rows for m in self.work.messages), None
+            values = best if answer.values is None else answer.values
+            return _table(local, arithmetic, values, time.perf_counter() - begun, rows)
+        return None
+
+    def _give_up(self) -> None:
+        self.tried, self.work = self.tried + 1, None
+
+    def _too_slow(self, left: float) -> bool:
+        """Return whether the message that is under way will not be done in time."""
+        assert self.work is not None
+        part, seconds = self.work.under_way
+        if part > 0:
+            return seconds / part - seconds > left
+        return seconds > max(_SLOW, 0.5 * left)
+
+    def _begin(
+        self, local: LocalProblem, arithmetic: Arithmetic, best: NDArray[np.int64] | None, backend: Backend
+    ) -> Filtering | None:
+        """Begin the next one; None where its bounds would be those of the last."""
+        query = Query(
+            [arithmetic.encode(f) for f in local.factors], local.domains, local.order.variables, (), arithmetic
+        )
+        entries, work = _TRIES[self.tried]
+        z = z_within(query, min(entries, self.memory // (8 * _SHARE)))
+        if self.tried and z == self._entries:
+            return None
+        self._entries = z
+        incumbent = None if best is None else _worth(local, arithmetic, best)
+        work = work if self.timed else min(work, _FIXED)
+        return Filtering(query, incumbent, z, self.memory, backend.threads, backend.stop, work)
+
+
+def _worth(local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64]) -> Number:
+    """Return what an assignment is worth for an agent (encoded)."""
+    total: Number = 0
+    for factor in local.factors:
+        entry = factor.entry([int(values[v]) for v in factor.scope])
+        if entry is None:
+            return arithmetic.lowest
+        total += entry
+    return total
+
+
+def _table(
+    local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64] | None, seconds: float, rows: int
+) -> SampledTable:
+    """Return an exact table of one number: what the best values are worth; −∞ without any."""
+    worth = arithmetic.lowest if values is None else _worth(local, arithmetic, values)
+    left = (Table((), np.array(worth, dtype=arithmetic.dtype)),)
+    found = dict.fromkeys(local.hidden, 0) if values is None else {v: int(values[v]) for v in local.hidden}
+    return SampledTable(left, left, partial(_all_of, found), FILTERING, seconds, rows)
+
+
+def _all_of(found: dict[int, int], interface: object) -> dict[int, int]:
+    return dict(found)
+
+
+def until(stop: Stop, seconds: float) -> Stop:
+    """Return an end after some seconds, if the other does not come first."""
+    return stop.by(time.perf_counter() + seconds)
