@@ -98,15 +98,21 @@ def _entry(table: Table, values: Mapping[int, int]) -> float:
     return float(table.values[tuple(values[v] for v in table.scope)])
 
 
-def early_result(parts: Divided, incumbent: Incumbent, ranks: int, cycles: int) -> Result:
-    """Return what would be the result if nothing else came, from any thread of rank 0."""
+def early_result(
+    parts: Divided,
+    incumbent: Incumbent,
+    ranks: int,
+    cycles: int,
+    polish: Callable[[NDArray[np.int64]], NDArray[np.int64]] | None = None,
+) -> Result:
+    """Return what would be the result if nothing else came, from any thread of rank 0; ``polish`` as there."""
     assert incumbent.answer is not None
     if not incumbent.bounded and parts.config.local.bound != "none":
         factors = [factor for factor in parts.problem.factors if factor.scope]
         incumbent.update_bound(largest_sum(factors, parts.arithmetic))
     incumbent.timed_out = incumbent.answer[1].status not in ("optimal", "infeasible")
     seconds = time.perf_counter() - incumbent.start
-    return result_of(parts, incumbent, [Share({}, 0.0, opened(), {})], ranks, seconds, cycles)
+    return result_of(parts, incumbent, [Share({}, 0.0, opened(), {})], ranks, seconds, cycles, polish)
 
 
 def result_of(

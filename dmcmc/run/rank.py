@@ -322,7 +322,7 @@ class Run:
 
     def best_so_far(self) -> Result:
         """Return what would be the result if nothing else came, from any thread and without other ranks (rank 0)."""
-        return early_result(self.setup, self.incumbent, self.world.size, self.cycles)
+        return early_result(self.setup, self.incumbent, self.world.size, self.cycles, self.search.polish_asked)
 
     def _metrics(self, number: int) -> AgentMetrics:
         """Return what an agent did."""

@@ -225,7 +225,7 @@ class Search:
 
     def best_so_far(self) -> Result:
         """Return what would be the result if nothing else came, from any thread (rank 0)."""
-        return early_result(self.parts, self.incumbent, self.world.size, 0)
+        return early_result(self.parts, self.incumbent, self.world.size, 0, self.polish_asked)
 
     def delay(self, seconds: float) -> Stop:
         """Move the start of the run, and its end: something was compiled. Return when it ends now."""
@@ -286,7 +286,10 @@ class Search:
 
     def polish_asked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Make an assignment of what was asked, before it was reduced, 1-optimal."""
-        return Ascent(self.parts.asked.problem, 1, self._search.ascent.stop).climb(values)
+        stop = self._search.ascent.stop
+        if stop.over:  # a little longer: nothing else is done any more
+            stop = Stop(time.perf_counter() + _POLISH)
+        return Ascent(self.parts.asked.problem, 1, stop).climb(values)
 
     def before_tables(self, setup: Setup) -> None:
         """Search as long as it pays before there are tables; not where they will soon prove what is best."""

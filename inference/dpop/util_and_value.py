@@ -111,7 +111,8 @@ def util_step(
     """
     arithmetic = node.arithmetic
     joined = [*node.own, *node.crossing, *(table for message in node.children for table in message)]
-    order = best_order([t.scope for t in joined], node.domains, node.interface, node.separator).variables
+    scopes, stop = [t.scope for t in joined], resources.backend.stop
+    order = best_order(scopes, node.domains, node.interface, node.separator, stop=stop).variables
     query = Query(joined, node.domains, order, node.separator, arithmetic)
     named = replace(resources, user=f"agent {resources.user}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named)
@@ -147,7 +148,7 @@ def outside_steps(
 
     def eliminate(tables: Sequence[Table], keep: Sequence[int]) -> UtilMessage:
         away = [v for v in (*node.interface, *node.separator) if v not in set(keep)]
-        order = best_order([t.scope for t in tables], domains, away, keep).variables
+        order = best_order([t.scope for t in tables], domains, away, keep, stop=resources.backend.stop).variables
         try:
             relaxed = eliminate_within(Query(tables, domains, order, keep, arithmetic), relaxation, resources)
         except ResourceError:  # an answer is there already: a loose bound will do
