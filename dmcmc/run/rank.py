@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -304,8 +305,12 @@ class Run:
             self.clocks[number] += agent.last
 
     def give_up(self, error: ResourceError) -> None:
-        """End with the incumbent: there was no time, or no memory, for more."""
+        """End with the incumbent: there was no time, or no memory, for more; a search has what is left of the time."""
         self.incumbent.give_up(error)
+        known = self.world.size == 1 or error is self.world.agreed  # by all ranks
+        if self.setup.timed and known and isinstance(error, OutOfMemory):
+            with suppress(OutOfMemory):
+                self.search.until_the_end()
 
     def result(self) -> Result | None:
         """Put the ranks' parts together; None but on rank 0."""

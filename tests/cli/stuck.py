@@ -26,9 +26,11 @@ def stick(point):
     for part in outer:
         home = getattr(home, part)
 
-    getattr(home, name)  # it is there
+    real = getattr(home, name)
 
     def stuck(*arguments, **options):
+        if getattr(sys.modules.get("dmcmc.run.warm_up"), "_AT_WORK", None):  # a tiny problem's, for its kernels
+            return real(*arguments, **options)
         Path(os.environ["STUCK"]).write_text(str(os.getpid()))
         while True:
             time.sleep(60)

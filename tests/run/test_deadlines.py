@@ -13,7 +13,7 @@ from dmcmc import Factor, Problem
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run import rank
 from dmcmc.run.controller import controller
@@ -172,6 +172,16 @@ def test_what_ends_before_its_tables_is_bounded_by_the_largest_entries(monkeypat
     monkeypatch.setattr(rank, "first_tables", late)
     result = finished(begun(problem, budget={"time": 5.0}))
     assert result.bound == sum(factor.table.max() for factor in problem.factors) and result.cycle == 0
+
+
+def test_what_there_is_no_memory_for_leaves_its_time_to_the_search(monkeypatch):
+    def full(*arguments, **more):
+        raise OutOfMemory("no room")
+
+    monkeypatch.setattr(rank, "first_tables", full)
+    result = answer(hard_problem(), budget={"time": 0.5})
+    assert result.status == "timeout" and result.time > 0.3 and result.note == "for want of memory: no room"
+    assert result.objective <= result.bound
 
 
 def test_a_combination_that_is_late_is_abandoned_the_first_too():
