@@ -25,7 +25,7 @@ def below(state, n):
 def start_near_loss(graph, z, state, tries):
     """Return a variable of a factor that loses much: drawn by what factors lose against their best, of some of them."""
     factors = graph.scope_start.size - 1
-    total, found = 0.0, below(state, z.size)
+    total, found = 0.0, below(state, graph.free)
     if factors == 0:
         return found
     for _ in range(tries):
@@ -35,7 +35,7 @@ def start_near_loss(graph, z, state, tries):
         if loss > 0 and random_unit(state) * total < loss:
             first, last = graph.scope_start[f], graph.scope_start[f + 1]
             found = graph.scope[first + below(state, last - first)]
-    return found
+    return found if found < graph.free else below(state, graph.free)
 
 
 @njit(nogil=True)
@@ -181,7 +181,7 @@ def grow(graph, room, first, limit, most, wide, state):
         v = waiting[head]
         head += 1
         domain = graph.domains[v]
-        if domain < 2:
+        if domain < 2 or v >= graph.free:
             continue
         count = places_near(graph, room, v, tail * 2 + head)
         added = -1 if count < 0 else room_for(room, domain, room.near, count, limit, False)
@@ -225,6 +225,7 @@ def cut(graph, room, order, rank, worth, limit, most):
     n = order.size
     fixed, follower, head = room.met, room.waiting, room.place
     fixed[:] = False
+    fixed[graph.free :] = True
     head[:] = -1
     room.seen[:] = -1
     size, total = 0, 0

@@ -4,8 +4,6 @@
 The elimination is that of :mod:`dmcmc.inference.elimination`, on tables of float64 in which a violation has a price.
 """
 
-import math
-
 import numpy as np
 
 from dmcmc.inference.elimination.arena_kernels import add_strided
@@ -13,9 +11,9 @@ from dmcmc.inference.elimination.join_kernels import run_buckets
 from dmcmc.inference.elimination.plan import Program
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAXIMUM
-from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.choose_kernels import entry_of
+from dmcmc.samplers.blocks.sweep_kernels import choose_value
 
 _MAXIMUM, _LOG_SUM = MAXIMUM, LOG_SUM
 
@@ -121,27 +119,7 @@ def draw_values(program, arena, values, temperature, state):
                 step *= program.domains[u]
             for x in range(total.size):
                 total[x] += arena[at + x * step]
-        top = total.max()
-        if temperature > 0:
-            mass = 0.0
-            for x in range(total.size):
-                total[x] = math.exp(total[x] - top)
-                mass += total[x]
-            left = random_unit(state) * mass
-            chosen = total.size - 1
-            for x in range(total.size - 1):
-                left -= total[x]
-                if left < 0:
-                    chosen = x
-                    break
-        else:
-            ties, chosen = 0, 0
-            for x in range(total.size):
-                if total[x] == top:
-                    ties += 1
-                    if ties == 1 or random_unit(state) * ties < 1.0:
-                        chosen = x
-        values[v] = chosen
+        values[v] = choose_value(total, total.size, 1.0 if temperature > 0 else 0.0, state)
 
 
 @njit(nogil=True)

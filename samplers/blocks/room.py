@@ -45,6 +45,8 @@ class Priced(NamedTuple):
         The factors of variable v are ``factor[start[v]:start[v + 1]]``.
     best : (factors,) float64
         The largest entry of each.
+    free : int
+        Variables from this one on never move.
     """
 
     domains: Ints
@@ -60,6 +62,7 @@ class Priced(NamedTuple):
     start: Ints
     factor: Ints
     best: NDArray[np.float64]
+    free: int
 
     def scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes as tuples."""

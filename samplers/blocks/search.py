@@ -6,11 +6,15 @@ from numpy.typing import NDArray
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.samplers.blocks.room import Priced, new_room
-from dmcmc.samplers.blocks.search_kernels import improve
+from dmcmc.samplers.blocks.search_kernels import SWEEP, improve
+from dmcmc.samplers.blocks.sweep_kernels import total, typical_spread
 
 _ORDERED = 1 << 12  # variables of graphs that get an elimination order
 _WORDS = 2_000_000  # of search for it
 _GROWN, _CUT = (0, 1), (2, 3)  # kinds of blocks, as kernels number them
+_HOT = (0.1, 0.02, 0.4, 0.1)  # first temperatures of cycles, in typical spreads of a conditional
+_COOLED, _STEPS, _COLD = 1 / 30, 10, 4  # last temperature over the first, steps on the way, steps at 0 after them
+_STEP, _LONGEST = 1 << 14, 8  # cells of a step for each variable; how often it is doubled, after all cycles
 _LIMITS = (1 << 8, 1 << 12, 1 << 15, 1 << 18)  # cells of a bucket
 _COLUMNS = 6  # what kernels keep of an arm
 
@@ -35,12 +39,14 @@ class BlockSearch:
     def __init__(self, graph: Priced, key: NDArray[np.uint64], chain: int = 0) -> None:
         self.graph, self.key, self.chain, self.moves = graph, key, chain, 0
         self.order = self.rank = np.arange(graph.domains.size)
-        self.room, self.arms = new_room(graph, False), _arms(_GROWN)
+        self.room = new_room(graph, False)
+        self.arms = np.concatenate([_arms((SWEEP,))[:1], _arms(_GROWN)])
+        self._lineage, self._left, self._cycles = np.zeros(0, dtype=np.int64), list[float](), 0
 
     @property
     def cuts(self) -> bool:
         """Whether blocks are cut from the whole graph, too."""
-        return len(self.arms) > len(_GROWN) * len(_LIMITS)
+        return len(self.arms) > 1 + len(_GROWN) * len(_LIMITS)
 
     def cut(self, order: NDArray[np.int64]) -> None:
         """Have blocks cut from the whole graph, too, along an elimination order."""
@@ -61,7 +67,7 @@ class BlockSearch:
         float
             What that gained, a violation at its price.
         """
-        if z.size == 0:
+        if self.graph.free == 0:
             return 0.0
         gained, following = improve(
             self.graph, z, self.room, self.order, self.rank, self.arms, temperature, self.key, self.chain,
@@ -69,6 +75,32 @@ class BlockSearch:
         )  # fmt: skip
         self.moves = following - 1
         return float(gained)
+
+    def anneal(self, best: NDArray[np.int64], work: int, halt: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Cool block moves, cycle after cycle, from the best assignment; what is cut short goes on the next time.
+
+        Returns
+        -------
+        (n,) int64
+            The best assignment at the end of a step at temperature 0; the one given if none is better.
+        """
+        while work > 0 and not halt[0] and self.graph.free:
+            if not self._left:
+                self._lineage = best.copy()
+                hot = _HOT[self._cycles % len(_HOT)] * (float(typical_spread(self.graph, best)) or 1.0)
+                self._left = [*np.geomspace(hot, hot * _COOLED, _STEPS).tolist(), *[0.0] * _COLD]
+                self._cycles += 1
+            doubled = min(_LONGEST, (self._cycles - 1) // len(_HOT))
+            step, temperature = min(work, (_STEP << doubled) * self.graph.free), self._left.pop(0)
+            self.improve(self._lineage, step, halt, temperature)
+            work -= step
+            if temperature == 0 and self.worth(self._lineage) > self.worth(best):
+                best = self._lineage.copy()
+        return best
+
+    def worth(self, z: NDArray[np.int64]) -> float:
+        """Return what an assignment is worth, a violation at its price."""
+        return float(total(self.graph, z))
 
 
 def order_for_cuts(graph: Priced, stop: Stop) -> NDArray[np.int64] | None:

@@ -7,9 +7,12 @@ from dmcmc.inference.orders.greedy_kernels import random_unit, random_word
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.blocks.choose_kernels import below, cut, grow, start_near_loss
 from dmcmc.samplers.blocks.redraw_kernels import redraw
+from dmcmc.samplers.blocks.sweep_kernels import sweep
 from dmcmc.samplers.model.rng_kernels import philox
 
 _OVERHEAD = 3000  # cells that a variable of a block counts for: its bucket is planned, filled and read
+_READ = 10  # cells that an entry counts for, read for a single variable
+SWEEP = 4  # the kind that draws single variables
 _FADE = 0.95  # of what an arm has brought, from use to use
 _FADED = 0.01  # of a gain: less than that is none
 _ROUNDING = 1e-13  # of what a violation costs: less than that is no gain
@@ -39,7 +42,7 @@ def distances(graph, first, out, queue):
 @njit(nogil=True)
 def choose_block(graph, z, room, order, rank, kind, limit, state):
     """Choose a block of a kind, 0 or 1 grown, 2 cut at random, 3 cut far from somewhere; return its size."""
-    first = start_near_loss(graph, z, state, 64) if random_unit(state) < 0.5 else below(state, z.size)
+    first = start_near_loss(graph, z, state, 64) if random_unit(state) < 0.5 else below(state, graph.free)
     if kind < 2:
         return grow(graph, room, first, limit, 16 * limit, kind == 1, state)
     worth = room.worth
@@ -80,18 +83,22 @@ def improve(graph, z, room, order, rank, arms, temperature, key, chain, trial, w
         state[0] = words[0] << np.uint64(32) | words[1] | np.uint64(1)
         random_word(state)
         arm = choose_arm(arms, state)
-        limit = np.int64(arms[arm, 1])
-        size = choose_block(graph, z, room, order, rank, np.int64(arms[arm, 0]), limit, state)
-        gain, cells = 0.0, 0
-        if size > 0:
-            gain, cells = redraw(graph, z, room, size, temperature, state)
-        spent = max(cells, 0) + _OVERHEAD * (size + 10)
-        if cells < 0 or size == 0:
-            spent += _OVERHEAD * z.size
-            arms[arm, 1] = max(2.0, arms[arm, 1] / 2)
+        kind, limit = np.int64(arms[arm, 0]), np.int64(arms[arm, 1])
+        gain, cells, size = 0.0, 0, graph.free
+        if kind == SWEEP:
+            gain, cells = sweep(graph, z, temperature, state)
+            spent = _OVERHEAD + _READ * cells
+        else:
+            size = choose_block(graph, z, room, order, rank, kind, limit, state)
+            if size > 0:
+                gain, cells = redraw(graph, z, room, size, temperature, state)
+            spent = max(cells, 0) + _OVERHEAD * (size + 10)
+            if cells < 0 or size == 0:
+                spent += _OVERHEAD * z.size
+                arms[arm, 1] = max(2.0, arms[arm, 1] / 2)
         work -= spent
         gained += gain
-        arms[arm, 2] = arms[arm, 2] * _FADE + (gain > _ROUNDING * -graph.never)
+        arms[arm, 2] = arms[arm, 2] * _FADE + (temperature <= 0 and gain > _ROUNDING * -graph.never)
         arms[arm, 3] = arms[arm, 3] * _FADE + spent
         arms[arm, 4] += 1
         arms[arm, 5] += size

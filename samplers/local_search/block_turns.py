@@ -48,6 +48,7 @@ class BlockTurns:
         self._order: NDArray[np.int64] | None = None
         self._share, self._credit, self._spent = 0.5, 0.0, 0.0
         self._ordered = self.paid = False
+        self._turns = 0
 
     def earn(self, seconds: float, gained: bool) -> bool:
         """Hear how long chains have searched, and whether they found something; return whether it is our turn."""
@@ -67,17 +68,21 @@ class BlockTurns:
         """Make block moves from an assignment for what has been earned; return the best that a worker ends with."""
         begun, halt = time.perf_counter(), np.zeros(1, dtype=np.uint8)
         searches = self._workers(min(self.threads, _MOST_WORKERS) if timed else _WORKERS, stop)
-        states, gains = [values.copy() for _ in searches], np.zeros(len(searches))
+        states = [values.copy() for _ in searches]
         work = int(np.iinfo(np.int64).max) if timed else int(self._credit * _RATE)
 
         def improve(i: int) -> None:
-            gains[i] = searches[i].improve(states[i], work, halt)
+            if (self._turns + i) % 2:
+                states[i] = searches[i].anneal(values, work, halt)
+            else:
+                searches[i].improve(states[i], work, halt)
 
         until = stop.by(begun + self._credit) if timed else stop
         run_watched([partial(improve, i) for i in range(len(searches))], self.threads, until, halt)
         self._spent += time.perf_counter() - begun if timed else self._credit
         self._credit = 0.0
-        return states[int(gains.argmax())]
+        self._turns += 1
+        return max(states, key=searches[0].worth)
 
     def _workers(self, count: int, stop: Stop) -> list[BlockSearch]:
         """Return so many workers; an elimination order is looked for once it is worth its time."""
@@ -118,5 +123,5 @@ def priced(graph: Graph) -> Priced:
     best[~np.isfinite(best)] = never
     return Priced(
         graph.domains, dense, graph.scope_start, graph.scope, graph.stride, graph.at, data, graph.following,
-        graph.first_step, never, graph.start, graph.factor, best,
+        graph.first_step, never, graph.start, graph.factor, best, graph.domains.size,
     )  # fmt: skip

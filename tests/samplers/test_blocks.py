@@ -1,5 +1,6 @@
 """Block moves: exact given the rest, of the size that was asked for, and of great use where single variables freeze."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,7 +10,10 @@ from hypothesis import strategies as st
 from support.problem_strategies import KINDS, in_other_ways, random_problem
 
 from dmcmc import Factor
+from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.execution.backend import CPU
+from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
@@ -17,9 +21,11 @@ from dmcmc.samplers.blocks.choose_kernels import cut, entry_of, grow
 from dmcmc.samplers.blocks.redraw_kernels import redraw
 from dmcmc.samplers.blocks.room import new_room
 from dmcmc.samplers.blocks.search import BlockSearch, order_for_cuts
+from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.local_search.block_turns import priced
 from dmcmc.samplers.local_search.graph import build_graph
 from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.registry import get
 
 KEY = np.array([3, 5], dtype=np.uint64)
 
@@ -150,3 +156,20 @@ def test_draws_of_a_block_follow_the_boltzmann_distribution():
     expected = draws * weights / weights.sum()
     assert np.abs(np.array(list(counts.values())) - expected).max() < 6 * np.sqrt(draws / 4)
     assert np.abs(np.array(list(counts.values())) - expected).sum() / draws < 0.15
+
+
+def test_rows_of_agents_are_sampled_by_blocks():
+    """``local.method: blocks`` finds what elimination proves, with the interface of each row fixed."""
+    problem = replace(deterministic_grid(4, np.random.default_rng(6)), agents=("a", "b"), owner=np.repeat([0, 1], 8))
+    locals_, arithmetic = divide(problem).locals, choose_arithmetic(problem.factors)
+    sampling = Sampling(arithmetic, runs=2)
+    found, again = (
+        get("blocks").solve(locals_, replace(sampling, backend=replace(CPU, threads=threads))) for threads in (1, 2)
+    )
+    for one, other, exact, local in zip(found, again, get("exact").solve(locals_, sampling), locals_, strict=True):
+        values = one.lower[0].values
+        assert (values == other.lower[0].values).all()
+        for row in np.ndindex(local.interface_shape):
+            given_values = dict(zip(local.interface, row, strict=True))
+            proven = sum(int(t.values[tuple(given_values[v] for v in t.scope)]) for t in exact.lower)
+            assert values[row] == (proven if proven > arithmetic.lowest / 2 else arithmetic.lowest)

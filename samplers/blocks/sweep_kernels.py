@@ -1,0 +1,104 @@
+# mypy: ignore-errors
+"""Single variables drawn in turn, on the same priced factors as blocks; and what assignments are worth there."""
+
+import math
+
+import numpy as np
+
+from dmcmc.inference.orders.greedy_kernels import random_unit
+from dmcmc.inference.runtime.compile import njit
+from dmcmc.samplers.blocks.choose_kernels import entry_of
+
+
+@njit(nogil=True)
+def total(graph, z):
+    """Return what an assignment is worth, violations at their price."""
+    value = 0.0
+    for f in range(graph.scope_start.size - 1):
+        value += entry_of(graph, z, f)
+    return value
+
+
+@njit(nogil=True)
+def score(graph, z, v, out):
+    """Write what v's factors are worth for each of its values to ``out``; return how many entries were read."""
+    size = graph.domains[v]
+    out[:size] = 0.0
+    old = z[v]
+    for i in range(graph.start[v], graph.start[v + 1]):
+        f = graph.factor[i]
+        if f >= graph.dense:
+            for d in range(size):
+                z[v] = d
+                out[d] += entry_of(graph, z, f)
+            continue
+        at, step = graph.at[f], 0
+        for s in range(graph.scope_start[f], graph.scope_start[f + 1]):
+            if graph.scope[s] == v:
+                step = graph.stride[s]
+            else:
+                at += z[graph.scope[s]] * graph.stride[s]
+        for d in range(size):
+            out[d] += graph.data[at + d * step]
+    z[v] = old
+    return size * (graph.start[v + 1] - graph.start[v])
+
+
+@njit(nogil=True)
+def choose_value(scores, size, temperature, state):
+    """Return a value: at temperature 0 a best one, ties at random, else by exp(score / temperature)."""
+    top = scores[:size].max()
+    if temperature > 0:
+        mass = 0.0
+        for x in range(size):
+            mass += math.exp((scores[x] - top) / temperature)
+        left = random_unit(state) * mass
+        for x in range(size - 1):
+            left -= math.exp((scores[x] - top) / temperature)
+            if left < 0:
+                return x
+        return size - 1
+    ties, chosen = 0, 0
+    for x in range(size):
+        if scores[x] == top:
+            ties += 1
+            if ties == 1 or random_unit(state) * ties < 1.0:
+                chosen = x
+    return chosen
+
+
+@njit(nogil=True)
+def sweep(graph, z, temperature, state):
+    """Draw every variable in turn; return the gain and how many entries were read."""
+    gain, read, widest = 0.0, 0, 1
+    for v in range(graph.free):
+        widest = max(widest, graph.domains[v])
+    scores = np.empty(widest)
+    for v in range(graph.free):
+        if graph.domains[v] > 1:
+            read += score(graph, z, v, scores)
+            new = choose_value(scores, graph.domains[v], temperature, state)
+            gain += scores[new] - scores[z[v]]
+            z[v] = new
+    return gain, read
+
+
+@njit(nogil=True)
+def typical_spread(graph, z):
+    """Return the root mean square over variables of the standard deviation of their values' worth; no violations."""
+    sums, widest = 0.0, 1
+    for v in range(graph.free):
+        widest = max(widest, graph.domains[v])
+    scores = np.empty(widest)
+    for v in range(graph.free):
+        score(graph, z, v, scores)
+        count, mean, square = 0, 0.0, 0.0
+        for d in range(graph.domains[v]):
+            apart = scores[d] - scores[z[v]]
+            if abs(apart) < -0.5 * graph.never:
+                count += 1
+                mean += apart
+                square += apart**2
+        if count > 0:
+            sums += max(0.0, square / count - (mean / count) ** 2)
+    return math.sqrt(sums / max(1, graph.free))
