@@ -30,6 +30,7 @@ from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Divided, Setup
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.toulbar2.at_most_one import without_at_most_one
 from dmcmc.samplers.toulbar2.beside import Beside, Listener
 from dmcmc.samplers.toulbar2.costs import Costs, costs_of
 
@@ -180,9 +181,10 @@ class Search:
 
     def _costs(self) -> Costs:
         """Return the whole problem as a search engine takes it; constants are added at the end."""
-        factors = [factor for factor in self.parts.problem.factors if factor.scope]
-        tables = [factor.table for factor in factors]
-        return costs_of([factor.scope for factor in factors], tables, self.parts.problem.domains)
+        dense, groups = without_at_most_one(self.parts.original, self.parts.config.budget.bytes)
+        factors = [factor for factor in dense.factors if factor.scope]
+        costs = costs_of([factor.scope for factor in factors], [factor.table for factor in factors], dense.domains)
+        return replace(costs, at_most_one=groups)
 
     def _found(self, values: NDArray[np.int64]) -> None:
         """Take in what the search engine has found, on its thread."""

@@ -38,6 +38,8 @@ class Costs:
         More than any assignment costs that breaks nothing.
     feasible : bool
         False if some table forbids all there is.
+    at_most_one : list
+        Groups of (variable, value), of which an assignment has one at most.
     """
 
     domains: NDArray[np.int64]
@@ -48,6 +50,7 @@ class Costs:
     whole: bool
     top: int
     feasible: bool
+    at_most_one: Sequence[Sequence[tuple[int, int]]] = ()
 
     def bound(self, cost: int) -> Number:
         """Return at most what an assignment is worth that costs at least so much."""
@@ -74,6 +77,8 @@ class Costs:
             scope=np.concatenate([*self.scopes, np.zeros(0, dtype=np.int64)]),
             size=np.array([cost.size for cost in self.costs], dtype=np.int64),
             cost=np.concatenate([*self.costs, np.zeros(0, dtype=np.int64)]),
+            group=np.array([len(pairs) for pairs in self.at_most_one], dtype=np.int64),
+            pair=np.array([pair for pairs in self.at_most_one for pair in pairs], dtype=np.int64).reshape(-1, 2),
         )
 
 

@@ -74,6 +74,9 @@ def _load(network: Any, data: bytes) -> None:
             _add_listed(network.CFN.wcsp, scope, cost, domains)
         elif scope.size:
             network.AddFunction(scope.tolist(), cost.tolist())
+    if parts["group"].size:
+        for pairs in np.split(parts["pair"], np.cumsum(parts["group"])[:-1]):
+            network.AddGeneralizedLinearConstraint([(v, x, 1) for v, x in pairs.tolist()], "<=", 1)
 
 
 def _add_listed(network: Any, scope: "np.ndarray[Any, Any]", cost: "np.ndarray[Any, Any]", domains: Any) -> None:
