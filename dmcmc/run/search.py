@@ -215,12 +215,6 @@ class Search:
         """Return whether a search engine has ended the run; called by all ranks."""
         return self.engaged and self.world.decided(lambda: self.incumbent.reached)
 
-    def watched(self, stop: Stop) -> Divided:
-        """Return the problem with searches for orders that hear when the run ends, but not of its time."""
-        if not self.engaged:
-            return self.parts
-        return replace(self.parts, division=self.parts.division.ending(Stop(wish=stop.wish)))
-
     def early(self) -> Result | None:
         """Return what is known before there are tables, on rank 0."""
         return self.best_so_far() if self.world.rank == 0 else None

@@ -112,7 +112,7 @@ def _solve(
         with watching.watched(stop):
             try:
                 with search.beside():
-                    setup = plan(search.watched(stop), world, stop=stop.later(_GRACE))
+                    setup = plan(search.parts, world, stop=stop.later(_GRACE))
             except ResourceError as error:
                 if seconds is None:
                     raise

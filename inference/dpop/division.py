@@ -90,10 +90,6 @@ class Division:
         """Return the same with at most so many words of search for each agent's order, until it is time to end."""
         return replace(self, locals=tuple(replace(local, search=words, stop=stop) for local in self.locals))
 
-    def ending(self, stop: Stop) -> "Division":
-        """Return the same with searches for orders that hear of an end."""
-        return replace(self, locals=tuple(replace(local, stop=stop) for local in self.locals))
-
 
 def divide(problem: Problem) -> Division:
     """Divide a problem among its agents."""
