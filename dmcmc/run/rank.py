@@ -20,7 +20,7 @@ from dmcmc.run.agent.agent import Agent
 from dmcmc.run.combination import attempts_of, relaxation_of
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import COMBINE, TOULBAR2, Brought, Offer
+from dmcmc.run.controller.offer import COMBINE, SEARCH, TOULBAR2, Brought, Offer
 from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, Sides, gather_sides, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
@@ -32,7 +32,7 @@ from dmcmc.run.kinds.registry import OF_ALL, offers_of
 from dmcmc.run.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
 from dmcmc.run.progress import Progress
-from dmcmc.run.search import Search, will_prove
+from dmcmc.run.search import PAYS, Search, will_prove
 from dmcmc.run.setup import Setup
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import SampledTable
@@ -113,7 +113,8 @@ class Run:
         self.search.before_tables(self.setup)
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
-        with self.search.beside(not will_prove(chosen)):
+        before, begun = self.incumbent.utility, time.perf_counter()
+        with self.search.beside(not will_prove(chosen), PAYS):
             self.setup, self.agents, self.sides = first_tables(
                 chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near
             )
@@ -123,6 +124,10 @@ class Run:
         self.clocks = {number: agent.table.seconds for number, agent in self.agents.items()}
         self._brought += [one for agent in self.agents.values() for one in agent.brought]
         self.incumbent.by = ", ".join(dict.fromkeys(one.kind for one in self._brought))
+        if self.setup.timed and self.world.rank == 0:
+            after = self.incumbent.utility
+            gained = 0.0 if before is None or after is None else float(after - before)
+            self._brought.append(Brought(SEARCH, time.perf_counter() - begun, objective=gained))
         if self.search.won():
             self.enough = True
         elif self.setup.config.budget.gap > 0:
@@ -171,7 +176,7 @@ class Run:
         if self._again is not None:
             stop = stop.by(begun + _AMPLE * max(_GRACE, self._again))
         try:
-            with self.search.beside(self._last is None and not will_prove(self.setup)):
+            with self.search.beside(not will_prove(self.setup)):
                 cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, self._larger)
         except ResourceError as error:
             if self._again is not None and self._last is not None:

@@ -19,7 +19,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import Worth
+from dmcmc.results.outcome import Worth, worth_of
 from dmcmc.results.result import Result
 from dmcmc.run.combination import splits
 from dmcmc.run.controller.offer import SEARCH, TOULBAR2, Brought
@@ -35,11 +35,11 @@ from dmcmc.samplers.toulbar2.beside import Beside, Listener
 from dmcmc.samplers.toulbar2.costs import Costs, costs_of
 
 SWEEPS = 400  # of all chains together, where work is fixed
-_SHARE = 0.3  # of the time that is left: search before there are tables, at most
+_SHARE = 0.1  # of the time that is left: search before there are tables, at most; then it goes on beside them
 _BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is best
 _LEAST = 0.02  # seconds of a slice
 _SLICE = 0.3  # seconds of the first
-_PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
+PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
 _AT_LEAST = 0.1  # seconds that work takes where a search beside it is worth while
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
 _AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
@@ -242,10 +242,15 @@ class Search:
         self._take(self._search.polish(values))
 
     @contextmanager
-    def beside(self, wanted: bool = True) -> Iterator[None]:
+    def beside(self, wanted: bool = True, enough: float = 0.0) -> Iterator[None]:
         """Search in a thread of its own while the body works, on half of the cores; as long as that brings something.
 
         By the clock only. The body may look at the best so far, but must not ask for a search.
+
+        Parameters
+        ----------
+        enough
+            What it has to bring in a slice as long as all before it, of the utility.
         """
         search, stop, threads = self._search, self._search.stop, self._search.threads
         wish, best = Wish(stop.wish.asked), self.best
@@ -259,6 +264,8 @@ class Search:
                     before, seconds = best, max(_SLICE, spent)
                     best = search.improve(before, seconds, 0, self._tell)
                     spent, gained = spent + seconds, search.better(best, before)
+                    if enough and gained:
+                        gained = _pays(self._worth_of(before), self._worth_of(best), enough)
 
         if not (wanted and self.parts.timed):
             yield
@@ -274,6 +281,9 @@ class Search:
             thread.join()
             search.stop, search.threads = stop, threads
         self._take(best)
+
+    def _worth_of(self, values: NDArray[np.int64]) -> Worth:
+        return worth_of(self.parts.original, values[: self.parts.original.n_variables])
 
     def _tell(self, values: NDArray[np.int64]) -> None:
         """Let rank 0 know of a better assignment at once."""
@@ -356,11 +366,11 @@ class Search:
         self.best, self.worth = self.world.decided(taken)
 
 
-def _pays(before: Worth, after: Worth) -> bool:
+def _pays(before: Worth, after: Worth, enough: float = PAYS) -> bool:
     """Return whether the way from one worth to another was worth its time."""
     if after.kept != before.kept or after.kept < 0:
         return True
-    return float(after.utility - before.utility) > _PAYS * abs(float(before.utility))
+    return float(after.utility - before.utility) > enough * abs(float(before.utility))
 
 
 def will_prove(setup: Setup) -> bool:

@@ -66,13 +66,19 @@ class Controller:
     _last: State | None = None
 
     def enter(self, state: State, brought: Sequence[Brought]) -> None:
-        """Take in where the run stands, and what was done since it was last asked."""
+        """Take in where the run stands, and what was done since it was last asked.
+
+        When the gap is first known, a search has been going on beside what it comes from: it may hope for as much more.
+        """
+        searched, known = sum(one.objective for one in brought if one.kind == SEARCH), self._last is not None
         last, self._last = self._last or State(0.0, 0.0), state
         objective = 0.0 if state.utility is None or last.utility is None else max(0.0, state.utility - last.utility)
         bound = 0.0 if state.bound is None or last.bound is None else max(0.0, last.bound - state.bound)
         if objective > 0 or (state.utility is not None and last.utility is None):
             self._found = state.elapsed
         self.ledger.enter(brought, objective, bound, last.gap if math.isfinite(last.gap) else 0.0)
+        if not known and 0 < state.gap < math.inf and any(one.kind == SEARCH for one in brought):
+            self.ledger.hope(SEARCH, searched / state.gap)
 
     def decide(self, offers: Sequence[Offer]) -> tuple[Grant, ...]:
         """Return what is done in the next slice of time; nothing where nothing is worth anything, or time is up.

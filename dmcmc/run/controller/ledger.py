@@ -72,6 +72,11 @@ class Ledger:
             if stake > 0 and part.seconds > 0 and kind != TOULBAR2:
                 self._learn(kind, sum(gained) / stake)
 
+    def hope(self, kind: str, part: float) -> None:
+        """Hope for a part of what is at stake from a kind; for a little at least, and no more than at first."""
+        first = _FIRST_HOPES.get(kind, 1.0)
+        self.hopes[kind] = min(first, max(_LEAST * first, part))
+
     def _learn(self, kind: str, brought: float) -> None:
         first = _FIRST_HOPES.get(kind, 1.0)
         if kind not in (ELIMINATE, FILTER):  # what an elimination closes, at its end, is no matter of luck

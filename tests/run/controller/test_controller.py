@@ -56,6 +56,13 @@ def test_accounts_add_up(entries, objective, bound):
     assert all(0 < hope <= 1 for hope in ledger.hopes.values())
 
 
+@pytest.mark.parametrize(("brought", "hope"), [(0.0, 0.15 * 0.25), (10.0, 0.1), (90.0, 0.25)])
+def test_a_search_hopes_for_as_much_of_the_gap_as_it_has_brought_before_that_was_known(brought, hope):
+    controller, first = Controller([0]), Ledger().hopes
+    controller.enter(State(2.0, 8.0, 100.0, 200.0), [Brought(SAMPLE, 1.0), Brought(SEARCH, 1.0, objective=brought)])
+    assert controller.ledger.hopes == first | {SEARCH: pytest.approx(hope)}
+
+
 def slices(total=20.0):
     """The slices of a run in which nothing helps."""
     controller, now, found = Controller([0]), 0.1, []
@@ -87,7 +94,7 @@ def test_the_last_agents_are_eliminated_when_that_ends_the_run_a_few_times_deare
 def test_the_search_has_its_part_and_less_when_it_brings_nothing():
     controller, shares = Controller([0]), []
     for now in (1.0, 2.0, 4.0, 8.0):
-        controller.enter(State(now, 100.0 - now, 0.0, 10.0), [Brought(SEARCH, 1.0)])
+        controller.enter(State(now, 100.0 - now, 0.0, 10.0), [Brought(SEARCH, 1.0)] * (now > 1))
         grants = controller.decide([Offer(BOUND, 10.0, 0), Offer(SEARCH, math.inf)])
         shares.append(sum(g.seconds for g in grants if g.kind == SEARCH) / sum(g.seconds for g in grants))
     assert 0.2 < shares[0] < 0.4 and shares == sorted(shares, reverse=True) and 0.01 < shares[-1] < 0.1
