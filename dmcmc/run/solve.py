@@ -106,6 +106,8 @@ def _solve(
         stop = Stop(start + seconds, wish=watching.wish)
     with begin(parts, world, stop, start, progress) as search:
         watching.best = search.best_so_far
+        if parts.asked.refuted:
+            return search.best_so_far() if world.rank == 0 else None
         if seconds is not None:
             stop = search.delay(warm_up_orders(search.parts, world, progress))
         stop = search.engage(stop)

@@ -39,13 +39,20 @@ class MiniBucketState:
         Whether nothing more is to be gained, or a larger z would take too much.
     backend : Backend
         What its work may take.
+
+    Parameters
+    ----------
+    dual
+        Whose shares the factors are replaced by, as they are; one of its own is ascended a little if None.
     """
 
-    def __init__(self, local: LocalProblem, backend: Backend = CPU) -> None:
+    def __init__(self, local: LocalProblem, backend: Backend = CPU, dual: DualState | None = None) -> None:
         self.local = local
         self.backend = backend
-        self._dual = DualState(local, triangles=False)
-        self._dual.improve(sweeps=0, rows=())
+        self._shares_are_given = dual is not None
+        self._dual = dual or DualState(local, triangles=False)
+        if dual is None:
+            self._dual.improve(sweeps=0, rows=())
         self._tables: list[Table] | None = None
         self._parts: list[Part] = self._dual.parts() if not self._dual.enumerated else []
         self.z = 0
@@ -55,7 +62,8 @@ class MiniBucketState:
         """Tighten the bound, of all rows together; ``sweeps`` counts steps of z."""
         end = time.perf_counter() + (seconds or 0.0)
         steps = 0
-        self._dual.backend = replace(self._dual.backend, stop=self.backend.stop)
+        if not self._shares_are_given:
+            self._dual.backend = replace(self._dual.backend, stop=self.backend.stop)
         while not self.exhausted and not self.backend.stop.over:
             tables = self._shifted()
             scopes = [t.scope for t in tables]
@@ -65,7 +73,11 @@ class MiniBucketState:
             left = end - time.perf_counter()
             if seconds is None and steps >= (1 if sweeps is None else sweeps):
                 return
-            if seconds is not None and steps and plan.cells * COSTS.bound_cell > left * self.backend.threads:
+            if (
+                seconds is not None
+                and (steps or self._shares_are_given)
+                and plan.cells * COSTS.bound_cell > left * self.backend.threads
+            ):
                 return
             if plan.cells > _CELLS or plan.entries * 8 > ACCOUNT.part(1 / 8, _BYTES):
                 self.exhausted = True
@@ -84,10 +96,16 @@ class MiniBucketState:
             return self._dual.tables(arithmetic)
         return encode_parts(self._parts, self._dual.layout.scale, self.local, arithmetic)
 
+    def shares_moved(self) -> None:
+        """Take the shares of the given dual ascent anew; z stays, as what it brought may be better now."""
+        self._tables = None
+        self.z = max(0, self.z - 1)
+
     def _shifted(self) -> list[Table]:
         """Return the factors after a dual ascent, as int64 tables."""
         if self._tables is None:
-            self._dual.improve(sweeps=_SHIFTS, rows=())
+            if not self._shares_are_given:
+                self._dual.improve(sweeps=_SHIFTS, rows=())
             whole, shares = self._dual.layout.whole, self._dual.shares
             names = (*self.local.hidden, *self.local.interface)
             domains = whole.domains.tolist()

@@ -1,6 +1,6 @@
 """Providers of bounds by name: ours, and those that other distributions register under ``dmcmc.bounds``."""
 
-from dmcmc.inference.bounds import mini_bucket
+from dmcmc.inference.bounds import mini_bucket, trial
 from dmcmc.inference.bounds.contract.protocol import BoundProvider
 from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.runtime.plugins import Plugins
@@ -14,7 +14,7 @@ def _accept(loaded: object) -> BoundProvider | None:
 _PLUGINS: Plugins[BoundProvider] = Plugins(
     group="dmcmc.bounds",
     what="provider of bounds",
-    ours={p.name: p for p in (dual.DUAL, dual.TRIANGLES, mini_bucket.PROVIDER)},
+    ours={p.name: p for p in (dual.DUAL, dual.TRIANGLES, mini_bucket.PROVIDER, trial.PROVIDER)},
     accept=_accept,
     expected="is no BoundProvider",
     also=("auto", "none"),

@@ -23,6 +23,7 @@ _FIRST_SWEEPS = 3  # of a row, without a time budget
 _AGENT = 3e-4  # seconds of an agent, whatever it does
 _DETOUR, _DOUBT = 1.5, 7.0  # times what bounds take: they come in slices; and where the graph has few triangles
 _WIDEST, _TIGHT = 12, 0.1  # induced width up to which triangles close gaps, given so many a pair and unit of width
+_FEW, _SPARSE = 4, 3  # rows of an agent, or pairs a variable, up to which mini-buckets are tried beside dual ascent
 _AMPLE = 2.0  # times the estimate goes to a first bound: to come back to it takes a cycle more
 
 
@@ -113,17 +114,21 @@ def exact_option(work: Survey, limits: Limits, rates: Rates) -> Option:
 
 
 def provider_of(work: Survey, limits: Limits, rates: Rates) -> str:
-    """Return what bounds a sampled agent: triangles where they are affordable, and make a difference."""
+    """Return what bounds a sampled agent: triangles where they are affordable, and make a difference.
+
+    Where they are not, mini-buckets may be better than dual ascent: they are tried where the agent's graph is sparse,
+    or it has few rows. A GPU knows dual ascent only.
+    """
     if limits.bound != "auto":
         return limits.bound
     if work.rows > MOST_ROWS:
         return "mini-bucket"  # the others enumerate rows
-    if not work.triangles or 12 * work.values**2 * work.triangles > min(limits.kept, CLUSTER_BYTES):
-        return "dual"
-    share = None if limits.time is None else FIRST_SHARE * limits.time
-    return (
-        "triangles" if share is None or bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * share else "dual"
-    )
+    if work.triangles and 12 * work.values**2 * work.triangles <= min(limits.kept, CLUSTER_BYTES):
+        share = None if limits.time is None else FIRST_SHARE * limits.time
+        if share is None or bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * share:
+            return "triangles"
+    unclear = work.rows <= _FEW or work.pairs <= _SPARSE * work.hidden
+    return "dual+mini-bucket" if unclear and not (limits.gpu and limits.opened) else "dual"
 
 
 def bound_seconds(work: Survey, limits: Limits, rates: Rates, sweeps: float, provider: str) -> float:
@@ -245,7 +250,7 @@ def _quicker_by_bounds(
             work.obstacle
             or work.width > _WIDEST
             or provider == "mini-bucket"
-            or (provider == "dual" and work.triangles)
+            or (provider != "triangles" and work.triangles)
         ):
             continue
         takes = sampled_option(work, limits, rates).seconds

@@ -113,9 +113,12 @@ def test_bounds_by_rows_and_triangles():
         return choose([changed], Limits(cells=0, **limits))[0].bound
 
     assert bound(work) == "triangles" and bound(work, bound="dual") == "dual" and bound(work, bound="none") == "none"
-    assert bound(work._replace(triangles=0)) == "dual"
+    assert bound(work._replace(triangles=0)) == "dual+mini-bucket"
+    assert bound(work._replace(triangles=0, pairs=1000)) == "dual"
+    assert bound(work._replace(triangles=0, pairs=1000, rows=1)) == "dual+mini-bucket"
+    assert bound(work._replace(triangles=0), gpu=True, opened=True) == "dual"
     assert bound(work._replace(rows=1 << 21)) == "mini-bucket"
-    assert bound(work._replace(triangles=10**6), time=0.01) == "dual"
+    assert bound(work._replace(triangles=10**6, pairs=1000), time=0.01) == "dual"
 
 
 @given(st.integers(0, 50))

@@ -29,6 +29,11 @@ class Asked:
     problem: Problem
     reduction: Reduction | None = None
 
+    @property
+    def refuted(self) -> bool:
+        """Whether it is proven that nothing satisfies the hard constraints."""
+        return self.reduction is not None and self.reduction.infeasible
+
     def answer(
         self, found: tuple[Values, Outcome], proof: Proof | None, polish: Callable[[Values], Values] | None = None
     ) -> tuple[Values, Outcome]:

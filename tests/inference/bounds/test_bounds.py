@@ -23,7 +23,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError
 
-PROVIDERS = ("dual", "triangles", "mini-bucket")
+PROVIDERS = ("dual", "triangles", "mini-bucket", "dual+mini-bucket")
 NUMBERS = {"small": (9, False), "2^27": (2**27, False), "2^57": (2**57, False), "floats": (1e3, True)}
 
 
@@ -250,7 +250,22 @@ def test_mini_buckets_run_on_the_device_that_they_are_given(monkeypatch):
     assert taken == [Backend("cuda", 3, 2)]
 
 
-@pytest.mark.parametrize(("provider", "prunes"), [("dual", True), ("triangles", True), ("mini-bucket", False)])
+def test_mini_buckets_of_what_dual_ascent_has_shifted_are_tighter_than_either():
+    domains, rng = [3] * 16, np.random.default_rng(4)
+    near = [(v, v + 1) for v in range(16) if v % 4 < 3] + [(v, v + 4) for v in range(12)]
+    factors = [Factor.of(scope, rng.integers(0, 100, (3, 3))) for scope in near]
+    local, arithmetic = alone(factors, domains, ()), choose_arithmetic(factors)
+    bounds = {}
+    for provider in ("dual", "mini-bucket", "dual+mini-bucket"):
+        state = registry.get(provider).start(local)
+        state.improve(sweeps=1)
+        bounds[provider] = dense(state, local, arithmetic).item()
+    assert naive.row_values(local).item() <= bounds["dual+mini-bucket"] <= min(bounds.values())
+
+
+@pytest.mark.parametrize(
+    ("provider", "prunes"), [("dual", True), ("triangles", True), ("mini-bucket", False), ("dual+mini-bucket", True)]
+)
 def test_only_a_state_that_can_remove_values_is_asked_to(provider, prunes):
     (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
     state = registry.get(provider).start(local, Backend(threads=2))

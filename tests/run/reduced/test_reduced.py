@@ -52,7 +52,7 @@ def test_the_answer_is_proven_for_what_was_asked(always, seed):
         assert result.objective == pytest.approx(optimum, rel=1e-12)
         assert problem.evaluate(result.assignment).objective == result.objective
         assert result.bound >= optimum - 1e-9
-    assert sum(agent.variables for agent in result.agents) == problem.n_variables
+        assert sum(agent.variables for agent in result.agents) == problem.n_variables
 
 
 def test_what_was_taken_out_is_told(always):
