@@ -77,7 +77,8 @@ class Looks:
             here = self.now
             if self.first is not None and time.perf_counter() - here.start > self.least / 2:
                 frame = sys._current_frames().get(self.main or 0)
-                here.met[places(frame)] += 1
+                warming = "warm_up > " if "warm_up" in places(frame, most=60) else ""
+                here.met[warming + places(frame)] += 1
 
     def report(self, most: int) -> None:
         """Print the longest stretches."""

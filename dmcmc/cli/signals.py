@@ -169,8 +169,12 @@ class Signals:
 
     def _watch(self, ending: "Ending") -> None:
         """Deliver the best so far where a run is late: what it does, on whichever rank, is not waited for."""
-        late = 0.0 if self._rank == 0 else _BEHIND
-        while time.perf_counter() < ending.due + late:
+        from dmcmc.inference.runtime.memory import ACCOUNT
+
+        late, compiled = 0.0 if self._rank == 0 else _BEHIND, 0.0
+        while (now := time.perf_counter()) < max(ending.due, compiled) + late:
+            if ACCOUNT.compiles:  # what no warm-up has foreseen: else it would be compiled anew in every run
+                compiled = now + _GRACE
             time.sleep(_GLANCE)
         if self.told:
             return

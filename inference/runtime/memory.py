@@ -60,6 +60,11 @@ class Account:
         finally:
             self.budget, self._own = None, OWN
 
+    @property
+    def compiles(self) -> bool:
+        """Whether Numba compiles now, or loads what is compiled."""
+        return self._depth > 0
+
     def compiling(self, begins: bool) -> None:
         """Hear that Numba begins, or ends, to compile or to load what is compiled; on any thread."""
         if begins:
