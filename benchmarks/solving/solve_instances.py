@@ -1,23 +1,26 @@
 """Solve every instance as ``dmcmc solve`` does, each in a process of its own, and compare with the known optimum.
 
-    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.solve_instances [--limit 60] [--only TEXT] [--output FILE]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.solve_instances [--limit 60] [--only TEXT] [--timed] [--jobs N]
 
 FOLDER holds instances/ with its MANIFEST.csv. An instance whose plan fits the memory is solved exactly, without a time
-limit; the others get ``--timeout LIMIT`` and are stopped after twice that. Times are those
+limit; the others get ``--timeout LIMIT`` and are stopped after twice that. With ``--timed`` all get that at once, and
+partition functions are left out. ``--jobs`` runs instances side by side, each on cores of its own. Times are those
 of the solve, start-up and reading not counted. The last columns are log10 of the partition function, ours and that of
 the list, where the manifest has one.
 """
 
+import argparse
 import csv
 import json
 import math
-import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, failed, instances, options
+from benchmarks.jobs import Job, Line, add_options, run_jobs, run_pinned, warm_up
 
 # toulbar2 counts the least cost of a dense table over four or more variables twice; its own assignment has this cost.
 CORRECTED = {"alarm.cfn.gz": "3.086727"}
@@ -31,14 +34,11 @@ def listed(root: Path) -> list[tuple[Path, dict[str, str]]]:
     return [(root / line["family"] / line["file"], line) for line in lines]
 
 
-def run(path: Path, *options: str, limit: float) -> dict[str, Any]:
+def run(path: Path, *options: str, limit: float, cores: set[int]) -> dict[str, Any]:
     """Return what ``solve`` prints; ``{"error": line}`` for a failure."""
     start = time.perf_counter()
-    try:
-        done = subprocess.run(
-            [*COMMAND, str(path), *options], capture_output=True, text=True, timeout=limit, check=False
-        )
-    except subprocess.TimeoutExpired:
+    done = run_pinned([*COMMAND, str(path), *options], cores, limit)
+    if done is None:
         return {"error": f"stopped after {time.perf_counter() - start:.0f} s"}
     if done.returncode in (0, 3):
         found: dict[str, Any] = json.loads(done.stdout)
@@ -72,13 +72,13 @@ def shown(value: float | int | None) -> str:
     return "-" if value is None else str(value) if isinstance(value, int) else f"{value:.9g}"
 
 
-def measured(path: Path, line: dict[str, str], memory: str, limit: float) -> str:
+def measured(path: Path, line: dict[str, str], given: argparse.Namespace, cores: set[int]) -> str:
     """Solve one instance; return its line of the table."""
-    within = ["--set", f"budget.memory={memory}"]
-    fits = run(path, "--method", "exact", *within, limit=10 * limit)
-    found = fits
-    if "error" in fits and ("budget.memory" in fits["error"] or "stopped" in fits["error"]):
-        found = run(path, *within, "--timeout", str(limit), limit=2 * limit + 30)
+    within, limit = ["--set", f"budget.memory={given.memory}"], given.limit
+    timed = partial(run, path, *within, "--timeout", str(limit), limit=2 * limit + 30, cores=cores)
+    found = timed() if given.timed else run(path, "--method", "exact", *within, limit=10 * limit, cores=cores)
+    if not given.timed and "error" in found and ("budget.memory" in found["error"] or "stopped" in found["error"]):
+        found = timed()
     if "error" in found:
         return f"{line['file']:34s} {line['optimum'][:14]:>14s} {found['error'][:110]}"
     gap = "-" if found["gap"] is None else f"{100 * found['gap']:.3g} %"
@@ -87,8 +87,8 @@ def measured(path: Path, line: dict[str, str], memory: str, limit: float) -> str
         f" {gap:>9s} {found['status']:11s} {judged(line, found):9s} {found['time']:8.2f}"
     )
     known = line["pr_log10_ours"] or line["pr_log10_list"]
-    if known:
-        sums = run(path, "--task", "pr", *within, limit=10 * limit)
+    if known and not given.timed:
+        sums = run(path, "--task", "pr", *within, limit=10 * limit, cores=cores)
         text += f"  {shown(sums.get('log10')):>12s} {known:>11s}" if "error" not in sums else f"  {sums['error'][:60]}"
     return text
 
@@ -98,15 +98,29 @@ def main() -> None:
     parser = options(__file__, __doc__, memory="16GiB", only=True)
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--most", type=float, default=math.inf, help="largest tables, as log10 of the manifest")
+    parser.add_argument("--timed", action="store_true", help="the limit for all of them, and no partition functions")
+    add_options(parser)
     given = parser.parse_args()
+    if given.warm:
+        warm_up([[sys.executable, "-m", "dmcmc"]])
     say = Report(__file__, given, plans_of_at_most=f"{given.memory:.3g} bytes", then=f"{given.limit:g} s")
     say(
         f"{'file':34s} {'known':>14s} {'objective':>14s} {'bound':>14s} {'gap':>9s} {'status':11s} {'':9s}"
         f" {'time s':>8s}  {'log10 Z':>12s} {'known':>11s}"
     )
-    for path, line in listed(instances("instances")):
-        if given.only in str(path) and float(line["log10_largest_table"] or 0) <= given.most:
-            say(measured(path, line, str(given.memory), given.limit))
+    chosen = [
+        (path, line)
+        for path, line in listed(instances("instances"))
+        if given.only in str(path) and float(line["log10_largest_table"] or 0) <= given.most
+    ]
+
+    def job(path: Path, line: dict[str, str]) -> Job:
+        def work(cores: set[int]) -> Line:
+            return {"text": measured(path, line, given, cores)}
+
+        return Job("/".join(path.parts[-2:]), work)
+
+    run_jobs([job(path, line) for path, line in chosen], given, lambda line: say(str(line["text"])))
     say.keep()
 
 
