@@ -113,8 +113,8 @@ class Run:
         self.search.before_tables(self.setup)
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
-        before, begun = self.incumbent.utility, time.perf_counter()
-        with self.search.beside(not will_prove(chosen), PAYS):
+        before, begun, searching = self.incumbent.utility, time.perf_counter(), not will_prove(chosen)
+        with self.search.beside(searching, PAYS):
             self.setup, self.agents, self.sides = first_tables(
                 chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near
             )
@@ -124,7 +124,7 @@ class Run:
         self.clocks = {number: agent.table.seconds for number, agent in self.agents.items()}
         self._brought += [one for agent in self.agents.values() for one in agent.brought]
         self.incumbent.by = ", ".join(dict.fromkeys(one.kind for one in self._brought))
-        if self.setup.timed and self.world.rank == 0:
+        if self.setup.timed and searching and self.world.rank == 0:
             after = self.incumbent.utility
             gained = 0.0 if before is None or after is None else float(after - before)
             self._brought.append(Brought(SEARCH, time.perf_counter() - begun, objective=gained))
