@@ -21,7 +21,7 @@ from dmcmc.samplers.contract.protocol import SampledTable
 FILTERING = "filtering"
 # Entries of the mini-buckets that bound the rest, and rows after which the next is tried: a tighter bound drops more.
 _TRIES = ((20_000, 2_000_000), (6_000_000, 1 << 62), (60_000_000, 1 << 62))
-_FIXED = 200_000_000  # rows where there is no time budget: minutes
+_FIXED = 50_000_000  # rows where there is no time budget: about a minute
 _SHARE = 8  # of the memory that those entries take at most
 _SLOW = 5.0  # seconds that the first rows of a message may take
 
