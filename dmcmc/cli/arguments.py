@@ -123,6 +123,9 @@ def _add_solve(commands: Commands) -> None:
         "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or a sampler's name"
     )
     solve.add_argument("--z", metavar="N", help="mini-buckets: messages of at most N variables, or auto")
+    solve.add_argument(
+        "--order", metavar="FILE", help="eliminate the variables in this order, one name a line (local.order)"
+    )
     _add_run_options(solve)
     _add_file_options(solve)
 

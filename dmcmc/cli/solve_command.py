@@ -87,6 +87,10 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
         what = "--method exact" if method == "exact" else f"--task {task}"
         raise ConfigError(f"--z: {what} splits nothing; leave it out")
     options: dict[str, tuple[Any, str]] = {}
+    if arguments.order is not None:
+        if method not in ("auto", "exact") or z is not None or task != "mpe":
+            raise ConfigError("--order: is for the eliminations of --method auto and exact; leave it out")
+        options["local.order"] = (arguments.order, "--order")
     if method not in ("auto", "mini-bucket"):
         options["local.method"] = (method, "--method")
     if method == "exact":

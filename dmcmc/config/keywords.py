@@ -30,6 +30,7 @@ class Keywords(TypedDict, total=False):
     guarantee: Guarantee | Data | None
     cells: int | str
     rows: int | str
+    order: str | None
     bound: str
     combine: Combine | Data | str
     z: int | str

@@ -61,6 +61,8 @@ class Local(Section, frozen=True):
     rows : int or "auto"
         A sampled agent with more interface assignments than this has a table of so many of them, the most promising
         ones; its bound covers all. ``auto`` lists 4096 where there are more than 2^17.
+    order : str or None
+        A file that names the variables in the order of their elimination, one a line. None: one is searched for.
     bound : str
         How the table is bounded from above where it is not exact: ``auto``, ``none`` or the name of a bound provider.
     """
@@ -75,6 +77,7 @@ class Local(Section, frozen=True):
     guarantee: Annotated[Guarantee | None, Meta(description="{alpha: ..., epsilon: ...}")] = None
     cells: Annotated[Literal["auto"] | Cells, Meta(description="auto or a whole number >= 0 (and < 2^63)")] = "auto"
     rows: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
+    order: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
     bound: Annotated[str, Meta(min_length=1, description="auto, none or the name of a bound provider")] = "auto"
 
     def __post_init__(self) -> None:

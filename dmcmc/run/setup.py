@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 
 from dmcmc.config.settings import Cooling, Settings, automatic_memory
+from dmcmc.files.names import read_order
 from dmcmc.inference.dpop.division import Division, LocalProblem, agent_scopes, divide
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
 from dmcmc.inference.dpop.shares import Shares, largest_share, shares_of
@@ -213,6 +214,8 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
         If an agent's tables do not fit the memory; :class:`.OutOfTime` as ``stop`` says.
     """
     problem, config, division, arithmetic = parts.problem, parts.config, parts.division, parts.arithmetic
+    if config.local.order is not None:
+        division = _ordered(division, problem, config.local.order, world)
     if config.budget.time is not None:
         soon = stop.by(time.perf_counter() + _SLOW * config.budget.time)
         division = division.searching(words_for(config.budget.time), soon)
@@ -272,6 +275,13 @@ def _rows_at_most(division: Division, config: Settings, shares: Shares) -> int:
     sizes = [_ROW + _STATES * len(local.hidden) for local in division.locals]
     needs = [size * min(local.rows, _ENUMERATED) for size, local in zip(sizes, division.locals, strict=True)]
     return max(1, min(_ENUMERATED, int(largest_share(needs, shares.kept)) // max(sizes, default=1)))
+
+
+def _ordered(division: Division, problem: Problem, path: str, world: World) -> Division:
+    """Return a division whose agents eliminate their variables as a file says, which rank 0 reads for all."""
+    hidden = [problem.variables[v] for local in division.locals for v in local.hidden]
+    places = world.decided(lambda: read_order(path, hidden))
+    return division.ordered({v: places[name] for v, name in enumerate(problem.variables) if name in places})
 
 
 def _listed_at_most(parts: Divided, shares: Shares) -> int:

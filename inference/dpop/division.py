@@ -1,6 +1,6 @@
 """Divide a problem among its agents: local problems and crossing factors (DMCMC paper, Definitions 1-2)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
-from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order
+from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order, order_as_given
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 _SEARCH = 1_000_000  # words of search for an order: there may be many agents, and ten times that gains 0.2 % of cells
@@ -34,6 +34,8 @@ class LocalProblem:
         The most words of search for an order.
     stop : Stop
         Ends that search early; what begins later looks at the plain rules alone.
+    given : tuple of int or None
+        The hidden variables in the order that somebody wants; None to search for one.
     """
 
     agent: int
@@ -43,6 +45,7 @@ class LocalProblem:
     domains: NDArray[np.int64]
     search: float = SEARCH_LONG
     stop: Stop = NO_STOP
+    given: tuple[int, ...] | None = None
 
     @property
     def interface_shape(self) -> tuple[int, ...]:
@@ -58,6 +61,8 @@ class LocalProblem:
     def order(self) -> Order:
         """How the hidden variables are best eliminated with the interface kept."""
         scopes = [f.scope for f in self.factors]
+        if self.given is not None:
+            return order_as_given(scopes, self.domains, self.given, self.interface)
         # An agent that shares nothing is mostly the whole problem.
         budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG, 0.0 if self.stop.over else np.inf)
         return best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
@@ -89,6 +94,12 @@ class Division:
     def searching(self, words: float, stop: Stop) -> "Division":
         """Return the same with at most so many words of search for each agent's order, until it is time to end."""
         return replace(self, locals=tuple(replace(local, search=words, stop=stop) for local in self.locals))
+
+    def ordered(self, rank: Mapping[int, int]) -> "Division":
+        """Return the same with each agent's hidden variables eliminated by ascending rank."""
+        given = (tuple(sorted(local.hidden, key=rank.__getitem__)) for local in self.locals)
+        pairs = zip(self.locals, given, strict=True)
+        return replace(self, locals=tuple(replace(local, given=order) for local, order in pairs))
 
 
 def divide(problem: Problem) -> Division:

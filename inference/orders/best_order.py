@@ -122,6 +122,22 @@ def rule_order(
     return Order(tuple(vertices[order].tolist()), total, largest, width, rule)
 
 
+def order_as_given(
+    scopes: Sequence[Sequence[int]],
+    domains: NDArray[np.int64] | NDArray[np.float64],
+    eliminate: Sequence[int],
+    keep: Sequence[int] = (),
+) -> Order:
+    """Return an order that was chosen elsewhere, with what it costs; ``eliminate`` is in that order."""
+    if not eliminate:
+        return Order((), 0.0, 0.0, 0, "given")
+    variables, order = np.array([*eliminate, *keep], dtype=np.int64), np.arange(len(eliminate), dtype=np.int64)
+    graph = _graph(scopes, variables, len(eliminate), len(domains))
+    separator, _, joined = bucket_tree(graph, domains[variables].astype(np.float64), order)
+    cells, largest, width = totals(separator, joined, order)
+    return Order(tuple(eliminate), cells, largest, width, "given")
+
+
 def best_order(
     scopes: Sequence[Sequence[int]],
     domains: NDArray[np.int64] | NDArray[np.float64],
