@@ -7,6 +7,10 @@ limit; the others get ``--timeout LIMIT`` and are stopped after twice that. With
 partition functions are left out. ``--jobs`` runs instances side by side, each on cores of its own. Times are those
 of the solve, start-up and reading not counted. The last columns are log10 of the partition function, ours and that of
 the list, where the manifest has one.
+
+With ``--timed --toulbar2`` they are what toulbar2 finds alone, on one core in as many seconds, and when it has proven
+it (``-``: it has not); ``late`` where it has, and the run, beside which it is too, has not in 1.5 times its seconds and
+two.
 """
 
 import argparse
@@ -21,6 +25,7 @@ from typing import Any
 
 from benchmarks.harness import Report, failed, instances, options
 from benchmarks.jobs import Job, Line, add_options, run_jobs, run_pinned, warm_up
+from benchmarks.toulbar2 import alone
 
 # toulbar2 counts the least cost of a dense table over four or more variables twice; its own assignment has this cost.
 CORRECTED = {"alarm.cfn.gz": "3.086727"}
@@ -79,18 +84,30 @@ def measured(path: Path, line: dict[str, str], given: argparse.Namespace, cores:
     found = timed() if given.timed else run(path, "--method", "exact", *within, limit=10 * limit, cores=cores)
     if not given.timed and "error" in found and ("budget.memory" in found["error"] or "stopped" in found["error"]):
         found = timed()
+    beside = compared(path, found, limit) if given.timed and given.toulbar2 else ""
     if "error" in found:
-        return f"{line['file']:34s} {line['optimum'][:14]:>14s} {found['error'][:110]}"
+        return f"{line['file']:34s} {line['optimum'][:14]:>14s} {found['error'][:110]}{beside}"
     gap = "-" if found["gap"] is None else f"{100 * found['gap']:.3g} %"
     text = (
         f"{line['file']:34s} {line['optimum'][:14]:>14s} {shown(found['objective']):>14s} {shown(found['bound']):>14s}"
         f" {gap:>9s} {found['status']:11s} {judged(line, found):9s} {found['time']:8.2f}"
     )
+    text += beside
     known = line["pr_log10_ours"] or line["pr_log10_list"]
     if known and not given.timed:
         sums = run(path, "--task", "pr", *within, limit=10 * limit, cores=cores)
         text += f"  {shown(sums.get('log10')):>12s} {known:>11s}" if "error" not in sums else f"  {sums['error'][:60]}"
     return text
+
+
+def compared(path: Path, found: dict[str, Any], limit: float) -> str:
+    """Return what toulbar2 finds alone, when it is through, and whether a run was later than it may be."""
+    theirs = alone(path, limit)
+    proven = found.get("status") in ("optimal", "infeasible")
+    late = theirs.proven and not (proven and found["time"] <= 1.5 * theirs.seconds + 2)
+    by = "by toulbar2" if any(point["by"] == "toulbar2" for point in found.get("trace", ())[-1:]) else ""
+    seconds = f"{theirs.seconds:.2f}" if theirs.proven else "-"
+    return f"  {shown(theirs.objective):>14s} {seconds:>8s} {'late' if late else '':4s} {by}".rstrip()
 
 
 def main() -> None:
@@ -99,6 +116,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=60)
     parser.add_argument("--most", type=float, default=math.inf, help="largest tables, as log10 of the manifest")
     parser.add_argument("--timed", action="store_true", help="the limit for all of them, and no partition functions")
+    parser.add_argument("--toulbar2", action="store_true", help="with --timed: what toulbar2 does alone")
     add_options(parser)
     given = parser.parse_args()
     if given.warm:
