@@ -22,6 +22,7 @@ QUICK = {
     "benchmarks.elimination.minibuckets": "--only spot5/404",
     "benchmarks.elimination.orders": "--seconds 0.05",
     "benchmarks.formats.reading": "--megabytes 0.01 --repeat 1",
+    "benchmarks.sampling.blocks": "--networks 1 --seconds 0.01 --moves 1",
     "benchmarks.sampling.meetings": "--vns 0 --only ms_A10_n10_D24",
     "benchmarks.solving.answers": "--keep {folder}/kept.json --ways auto --only spot5",
     "benchmarks.solving.anytime": "--seconds 0.2 --peers 0 --methods auto --only ms_A10_n25_D24",
