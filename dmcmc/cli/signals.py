@@ -30,7 +30,7 @@ _GRACE = 0.6  # seconds in which a run delivers its answer itself
 _OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
 _LAST = 1.7  # then the process ends, whatever it does
 _SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice
-_BEHIND = 3.0  # seconds after rank 0 that others end by themselves: mostly it has ended them
+_BEHIND = 600.0  # seconds after rank 0 that others end by themselves where they cannot see it: mostly it has ended them
 _GLANCE = 0.05  # seconds between two looks at a run's end
 _PLACES = 5
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -171,8 +171,8 @@ class Signals:
         """Deliver the best so far where a run is late: what it does, on whichever rank, is not waited for."""
         from dmcmc.inference.runtime.memory import ACCOUNT
 
-        late, compiled = 0.0 if self._rank == 0 else _BEHIND, 0.0
-        while (now := time.perf_counter()) < max(ending.due, compiled) + late:
+        compiled = 0.0
+        while (now := time.perf_counter()) < max(ending.due, compiled) or not self._may_leave(now - ending.due):
             if ACCOUNT.compiles:  # what no warm-up has foreseen: else it would be compiled anew in every run
                 compiled = now + _GRACE
             time.sleep(_GLANCE)
@@ -187,6 +187,18 @@ class Signals:
             self._once(best)
         self._give_up_others(0)
         _exit(self._code or 0)
+
+    def _may_leave(self, late: float) -> bool:
+        """Return whether a late rank is not waited for: rank 0 has delivered, as it does, or it is rank 0."""
+        if self._rank == 0 or self._world is None:
+            return True
+        if self._world.local_rank == 0 or not self._world.neighbours:
+            return late > _BEHIND
+        try:
+            os.kill(self._world.neighbours[0], 0)
+        except OSError:
+            return True
+        return False
 
     @property
     def _rank(self) -> int:
