@@ -84,12 +84,13 @@ class ChainSolver:
         Raises
         ------
         OutOfTime
-            If it is time before all agents' rows are laid out.
+            If it is time when the first agent's rows are laid out, and there are more.
         """
         kernel, threads, stop = compile_chains(self.sampler), sampling.backend.threads, sampling.backend.stop
         planned = list[Chains]()
         for local in problems:
-            stop.check()
+            if planned:
+                stop.check()
             planned.append(Chains(local, sampling, self.sampler, kernel))
         try:
             started = _on_gpu(self.sampler, planned, sampling)

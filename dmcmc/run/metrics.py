@@ -224,7 +224,7 @@ def _plan(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
         "orders": {
             names[local.agent]: [setup.problem.variables[v] for v in local.order.variables]
             for local in setup.division.locals
-            if "order" in local.__dict__ and local.hidden
+            if setup.methods[local.agent] == "exact" and "order" in local.__dict__ and local.hidden
         },
         "combine": {a.name: "exact" if a.z is None else f"mini-bucket, z = {a.z}" for a in agents},
         "ranks": dict(zip(names, setup.owner, strict=True)),

@@ -284,7 +284,7 @@ def test_counts_of_many_digits_are_written_whole():
     ("argv", "message"),
     [
         (["nowhere.uai"], "nowhere.uai: no such file"),
-        (["n.uai", "--task", "mar"], "--task: expected one of mpe, pr, count, got 'mar'"),
+        (["n.uai", "--task", "sum"], "--task: expected one of mpe, pr, count, mar, max-marginals, got 'sum'"),
         (["n.uai", "--method", "gibs"], "--method: unknown sampler 'gibs'; did you mean 'gibbs'?"),
         (["n.uai", "--method", "gibbs", "--task", "pr"], "--method: --task pr takes auto, exact, mini-bucket"),
         (["n.uai", "--task", "count", "--z", "3"], "--z: --task count splits nothing"),
