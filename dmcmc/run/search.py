@@ -35,7 +35,7 @@ from dmcmc.samplers.toulbar2.beside import Beside, Listener
 from dmcmc.samplers.toulbar2.costs import Costs, costs_of
 
 SWEEPS = 400  # of all chains together, where work is fixed
-_SHARE = 0.1  # of the time that is left: search before there are tables, at most; then it goes on beside them
+_SHARE = 0.03  # of the time that is left: search before there are tables, at most; then it goes on beside them
 _BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is best
 _LEAST = 0.02  # seconds of a slice
 _SLICE = 0.3  # seconds of the first
@@ -135,7 +135,8 @@ class Search:
     def settle(self, setup: Setup) -> Setup:
         """Say whether the search engine is needed, now that all is planned; return the setup less the core it takes.
 
-        Where exact tables prove the answer it has some of the time that they take, and no core of its own.
+        Where exact tables prove the answer it has some of the time that they take, and no core of its own; where there
+        are several agents it has what their work leaves of the cores.
         """
         if self.engine is None:
             return setup
@@ -146,8 +147,9 @@ class Search:
             else:
                 self.engine.go(max(_LEAST_MEANWHILE, _MEANWHILE * price))
             return setup
-        self.engine.go()
-        self._core = setup.backend.threads > 1
+        divided = setup.problem.n_agents > 1  # agents' tables mostly prove more
+        self.engine.go(behind=divided and not asked)
+        self._core = setup.backend.threads > 1 and not divided
         return self._with_threads(setup, setup.backend.threads - 1) if self._core else setup
 
     def disengage(self, setup: Setup) -> Setup:

@@ -73,7 +73,7 @@ class Beside:
         self._go, self._open, self._unwanted = threading.Event(), threading.Event(), threading.Event()
         self._open.set()
         self._ended = threading.Event()
-        self._until = float("inf")
+        self._until, self._behind = float("inf"), False
         self._bounds: list[tuple[float, float]] = []
         self.complete, self.begun = False, float("inf")
         self._thread = threading.Thread(target=self._run, name="toulbar2", daemon=True)
@@ -90,9 +90,9 @@ class Beside:
         """Whether it may still bring something."""
         return not self._ended.is_set() and not self._unwanted.is_set()
 
-    def go(self, seconds: float = float("inf")) -> None:
-        """Start now, if it has not, and end after so many seconds at most."""
-        self._until = time.perf_counter() + seconds
+    def go(self, seconds: float = float("inf"), behind: bool = False) -> None:
+        """Start now, if it has not, and end after so many seconds at most; ``behind``: let all other work go first."""
+        self._until, self._behind = time.perf_counter() + seconds, behind
         self._go.set()
 
     def hold(self) -> None:
@@ -169,8 +169,11 @@ class Beside:
         beat, start = self._listener.known(), time.perf_counter()
         top = costs.top if beat is None else costs.to_beat(beat)
         progress = engine.start(costs, beat, max(1.0, self._listener.until() - start))
-        values, lower = None, 0
+        values, lower, behind = None, 0, False
         while not self._over:
+            if self._behind and not behind:
+                engine.step_back()
+                behind = True
             ended = progress.ended  # before its numbers are read: they are final then
             if progress.values is not None and progress.values is not values:
                 values = progress.values

@@ -24,6 +24,7 @@ from dmcmc.samplers.toulbar2.costs import Costs
 _WORKER = Path(__file__).with_name("worker.py")
 _ASSIGNMENT = re.compile(r" \d+( \d+)*\s*")
 _LOWER = re.compile(r"(?:Optimality gap|bounds): \[(\d+), *\d+\]|^Dual bound: (\d+)")
+_BEHIND = 15  # niceness: about a thirtieth of a core that others want too
 _LIMIT = "Time limit expired"
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}  # whose stacks would count as its memory
 
@@ -116,6 +117,12 @@ class Engine:
             if pipe is not None:
                 with suppress(OSError):
                     pipe.close()
+
+    def step_back(self) -> None:
+        """Let what else runs on this machine go first, from now on."""
+        if hasattr(os, "setpriority"):
+            with suppress(OSError):  # it has ended
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, _BEHIND)
 
     def start(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
         """Begin to search a problem; return at once.
