@@ -1,111 +1,84 @@
 """DPOP's two phases over ranks: UTIL messages up the agents' tree, VALUE messages down.
 
-Every rank walks the same order of agents and does its own. A message between agents of one rank is handed over, one
-between ranks is sent without waiting; both count alike: one message a tree edge and phase, of so many bytes as its
-tables' entries and indices have, whatever MPI makes of it. An agent's clock is the time at which it would be done if
-every agent had a machine like this one's share of it to itself and messages took no time (simulated time, Sultanik et
-al. 2008); it travels with the messages.
+Every rank does its own agents, those first whose messages have come. A message between agents of one rank is handed
+over, one between ranks is sent without waiting; both count alike: one message a tree edge and phase, of so many bytes
+as its tables' entries and indices have, whatever MPI makes of it. An agent's clock is the time at which it would be
+done if every agent had a machine like this one's share of it to itself and messages took no time (simulated time,
+Sultanik et al. 2008); it travels with the messages.
 
 An agent whose work fails sends on that it has, and so does who hears of it: so every rank comes to the end of a phase,
 where all of them raise the error.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple, TypeVar
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
-from dmcmc.inference.model.arithmetic import Table
-from dmcmc.mpi.world import World
+from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.mpi.contents import Chosen, Sent, Utils, Values, tables_size, util_size, value_size
+from dmcmc.mpi.post import Post
 
-_WORD = 8  # bytes of a variable's or value's index in a message
-
-Values = dict[int, int]
 T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Sent:
-    """What an agent sent: messages, and bytes in all of them."""
-
-    count: int = 0
-    size: int = 0
-
-
-_KINDS = ("UTIL", "VALUE", "OUTSIDE")  # a message's tag is its kind: the MPI standard promises no more than 32,768 tags
 _FAILED = None  # in place of a message of an agent that has failed, so that nobody waits for it
-
-
-class Post:
-    """Messages between agents, within a rank and between ranks, each known by its kind and the lower agent of its edge.
-
-    A rank takes all messages of a kind that another one sends it in the order in which they were sent; those that come
-    before they are asked for are kept.
-    """
-
-    def __init__(self, world: World, owner: tuple[int, ...]) -> None:
-        self.world, self.owner = world, owner
-        self._here: dict[tuple[str, int], Any] = {}
-        self._pending: list[Any] = []
-
-    def send(self, kind: str, agent: int, receiver: int, message: Any) -> None:
-        """Send the message of the tree edge below which ``agent`` is; returns at once."""
-        rank = self.owner[receiver]
-        if rank == self.world.rank:
-            self._here[kind, agent] = message
-        else:
-            self._pending.append(self.world.comm.isend((agent, message), dest=rank, tag=_KINDS.index(kind)))
-
-    def receive(self, kind: str, agent: int, sender: int) -> Any:
-        """Wait for the message of the tree edge below which ``agent`` is."""
-        rank = self.owner[sender]
-        while rank != self.world.rank and (kind, agent) not in self._here:
-            early, message = self.world.comm.recv(source=rank, tag=_KINDS.index(kind))
-            self._here[kind, early] = message
-        return self._here.pop((kind, agent))
-
-    def close(self) -> None:
-        """Wait until everything sent has left."""
-        for request in self._pending:
-            request.wait()
-        self._pending.clear()
-
-    def mine(self, agents: Iterable[int]) -> list[int]:
-        """Return those of some agents that this rank works for, in their order."""
-        return [agent for agent in agents if self.owner[agent] == self.world.rank]
 
 
 class _Phase:
     """One phase on this rank: what went wrong, and the end that all ranks come to together."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: Post, order: Sequence[int]) -> None:
         self.post = post
-        self.failure: Exception | None = None
+        self._place = {agent: place for place, agent in enumerate(order)}
+        self._failures: list[tuple[int, int, Exception]] = []
 
-    def attempt(self, work: Callable[[], T], *arrived: Any) -> T | None:
+    def attempt(self, agent: int, work: Callable[[], T], *arrived: Any) -> T | None:
         """Return what an agent makes; None if it fails, or one that it hears from has failed."""
         try:
             return None if any(message is _FAILED for message in arrived) else work()
         except Exception as error:
             if self.post.world.size == 1:
                 raise
-            self.failure = self.failure or error
+            first = error.order if isinstance(error, DmcmcError) else -1
+            self._failures.append((first, self._place[agent], error))
             return None
 
     def close(self) -> None:
-        """Wait for all ranks; raise what went wrong on one of them on all."""
+        """Wait for all ranks; raise what went wrong on one of them on all.
+
+        Of several errors of this rank it is that of the first agent, in whatever order messages came.
+        """
         self.post.close()
-        self.post.world.agree(self.failure)
+        worst = min(self._failures, key=lambda failure: failure[:2], default=None)
+        self.post.world.agree(None if worst is None else worst[2])
 
 
-class Utils(NamedTuple):
-    """One UTIL message: tables from below, and from above; the same object where they do not differ."""
+def _as_they_come(post: Post, kind: str, awaited: Mapping[int, Sequence[int]]) -> Iterator[int]:
+    """Yield this rank's agents, those whose messages have come before others, else in their order.
 
-    lower: UtilMessage
-    upper: UtilMessage | None
+    Parameters
+    ----------
+    awaited
+        Agents in their order; of each the lower agents of the edges along which it waits for messages.
+    """
+    place = {agent: number for number, agent in enumerate(awaited)}
+    receiver = {edge: agent for agent, edges in awaited.items() for edge in edges}
+    missing = {agent: len(edges) for agent, edges in awaited.items()}
+    ready = [place[agent] for agent, count in missing.items() if not count]
+    agents, left = list(awaited), len(awaited)
+    heapify(ready)
+    while left:
+        for edge in post.arrived(kind, wait=not ready):
+            agent = receiver[edge]
+            missing[agent] -= 1
+            if not missing[agent]:
+                heappush(ready, place[agent])
+        if ready:
+            left -= 1
+            yield agents[heappop(ready)]
 
 
 class Steps(NamedTuple):
@@ -132,19 +105,6 @@ class Steps(NamedTuple):
         return Utils(self.lower.message, None if self.upper is None else self.upper.message)
 
 
-def util_size(message: Utils | None) -> int:
-    """Return the bytes of a UTIL message: its tables' entries, and one word for each variable of a scope."""
-    if message is None:
-        return 0
-    tables = [*message.lower, *(message.upper or () if message.upper is not message.lower else ())]
-    return tables_size(tables)
-
-
-def tables_size(tables: Sequence[Table]) -> int:
-    """Return the bytes of some tables in a message."""
-    return sum(table.nbytes + _WORD * len(scope) for scope, table in tables)
-
-
 def util_phase(
     tree: PseudoTree,
     post: Post,
@@ -168,11 +128,12 @@ def util_phase(
     Exception
         What ``work`` raises on any rank, on all of them (:meth:`dmcmc.mpi.world.World.agree`).
     """
-    phase, steps = _Phase(post), dict[int, Steps]()
-    for agent in post.mine(tree.bottom_up):
+    phase, steps = _Phase(post, tree.bottom_up), dict[int, Steps]()
+    awaited = {agent: tree.children[agent] for agent in post.mine(tree.bottom_up)}
+    for agent in _as_they_come(post, "UTIL", awaited):
         arrived = [post.receive("UTIL", child, child) for child in tree.children[agent]]
         start, messages = time.perf_counter(), [message for message, _ in arrived]
-        step = phase.attempt(partial(work, agent, messages), *messages)
+        step = phase.attempt(agent, partial(work, agent, messages), *messages)
         ready = max([clocks[agent], *(clock for _, clock in arrived)])
         clocks[agent] = ready + time.perf_counter() - start
         if step is not None:
@@ -180,16 +141,9 @@ def util_phase(
         if tree.parent[agent] >= 0:
             message = _FAILED if step is None else step.message
             sent[agent] = Sent(1, util_size(message))
-            post.send("UTIL", agent, tree.parent[agent], (message, clocks[agent]))
+            post.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
     phase.close()
     return steps
-
-
-class Chosen(NamedTuple):
-    """Interface values that the VALUE phase gave an agent: by the tables from below, and by those from above."""
-
-    lower: Values
-    upper: Values | None
 
 
 def value_phase(
@@ -208,21 +162,22 @@ def value_phase(
     separators
         Of each agent, as the tables from below and from above are indexed.
     """
-    phase, chosen, sent = _Phase(post), dict[int, Chosen](), dict[int, Sent]()
-    for agent in post.mine(reversed(tree.bottom_up)):
+    order = tree.bottom_up[::-1]
+    phase, chosen, sent = _Phase(post, order), dict[int, Chosen](), dict[int, Sent]()
+    for agent in _as_they_come(post, "VALUE", _from_above(tree, post.mine(order))):
         context: Chosen = Chosen({}, {})
         if tree.parent[agent] >= 0:
             context, clock = post.receive("VALUE", agent, tree.parent[agent])
             clocks[agent] = max(clocks[agent], clock)
         start = time.perf_counter()
-        known = phase.attempt(partial(_known, steps[agent], separators[agent], context), context)
+        known = phase.attempt(agent, partial(_known, steps[agent], separators[agent], context), context)
         if known is not None:
             chosen[agent] = _new(known, context)
         clocks[agent] += time.perf_counter() - start
         messages = {child: _told(known, separators[child]) for child in tree.children[agent]}
         for child, message in messages.items():
-            post.send("VALUE", child, child, (message, clocks[agent]))
-        sent[agent] = Sent(len(messages), sum(map(_value_size, messages.values())))
+            post.send("VALUE", child, child, message, clocks[agent])
+        sent[agent] = Sent(len(messages), sum(map(value_size, messages.values())))
     phase.close()
     return chosen, sent
 
@@ -235,12 +190,9 @@ def _told(known: Chosen | None, separators: tuple[Sequence[int], Sequence[int]])
     return Chosen({v: known.lower[v] for v in low}, known.upper and {v: known.upper[v] for v in up})
 
 
-def _value_size(message: Chosen | None) -> int:
-    """Return the bytes of a VALUE message: two words a value, and values from above where they differ."""
-    if message is None:
-        return 0
-    differs = message.upper is not None and message.upper != message.lower
-    return 2 * _WORD * (len(message.lower) + (len(message.upper or ()) if differs else 0))
+def _from_above(tree: PseudoTree, agents: Sequence[int]) -> dict[int, list[int]]:
+    """Return the edges along which agents wait for messages from above: their own, but for roots."""
+    return {agent: [agent] if tree.parent[agent] >= 0 else [] for agent in agents}
 
 
 def outside_phase(
@@ -255,12 +207,13 @@ def outside_phase(
     work
         ``work(agent, outside over its separator)`` is :func:`.outside_steps` for an agent.
     """
-    phase, outsides, sent = _Phase(post), dict[int, UtilMessage](), dict[int, Sent]()
-    for agent in post.mine(reversed(tree.bottom_up)):
+    order = tree.bottom_up[::-1]
+    phase, outsides, sent = _Phase(post, order), dict[int, UtilMessage](), dict[int, Sent]()
+    for agent in _as_they_come(post, "OUTSIDE", _from_above(tree, post.mine(order))):
         above: UtilMessage = ()
         if tree.parent[agent] >= 0:
-            above = post.receive("OUTSIDE", agent, tree.parent[agent])
-        made = phase.attempt(partial(work, agent, above), above)
+            above, _ = post.receive("OUTSIDE", agent, tree.parent[agent])
+        made = phase.attempt(agent, partial(work, agent, above), above)
         downs: list[UtilMessage | None] = [_FAILED] * len(tree.children[agent])
         if made is not None:
             outsides[agent], downs = made[0], [*made[1]]

@@ -14,7 +14,9 @@ from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.phases import Chosen, Post, Sent, Steps, Utils, outside_phase, util_phase, value_phase
+from dmcmc.mpi.contents import Chosen, Sent, Utils
+from dmcmc.mpi.phases import Steps, outside_phase, util_phase, value_phase
+from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import TooWide, allowance, attempts_of, narrowed, shift_rooms, too_wide
 from dmcmc.run.setup import Setup

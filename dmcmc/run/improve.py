@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.mpi.phases import Chosen
+from dmcmc.mpi.contents import Chosen
 from dmcmc.run.agent.agent import Agent
 from dmcmc.run.agent.rows import rows_of
 from dmcmc.run.controller.directive import Directive

@@ -12,7 +12,8 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.phases import Chosen, Sent, Steps
+from dmcmc.mpi.contents import Chosen, Sent
+from dmcmc.mpi.phases import Steps
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, WorkDone, guarantee_report
 from dmcmc.run.controller.ledger import Ledger

@@ -24,8 +24,10 @@ RANKS = (1, 2, 3, 4, 8)
 SOLVE_ALL = """
 import json, sys
 import dmcmc
+from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import connect
 
+Post.limit = 100  # tables go in many slices
 world = connect()
 found = {}
 for name in sys.argv[2:]:

@@ -1,0 +1,55 @@
+"""What agents tell each other: tables going up, values and what others add coming down, and the bytes of each."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.model.arithmetic import Table
+
+_WORD = 8  # bytes of a variable's or value's index in a message
+
+Values = dict[int, int]
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What an agent sent: messages, and bytes in all of them."""
+
+    count: int = 0
+    size: int = 0
+
+
+class Utils(NamedTuple):
+    """One UTIL message: tables from below, and from above; the same object where they do not differ."""
+
+    lower: UtilMessage
+    upper: UtilMessage | None
+
+
+class Chosen(NamedTuple):
+    """Interface values that the VALUE phase gave an agent: by the tables from below, and by those from above."""
+
+    lower: Values
+    upper: Values | None
+
+
+def util_size(message: Utils | None) -> int:
+    """Return the bytes of a UTIL message: its tables' entries, and one word for each variable of a scope."""
+    if message is None:
+        return 0
+    tables = [*message.lower, *(message.upper or () if message.upper is not message.lower else ())]
+    return tables_size(tables)
+
+
+def tables_size(tables: Sequence[Table]) -> int:
+    """Return the bytes of some tables in a message."""
+    return sum(table.nbytes + _WORD * len(scope) for scope, table in tables)
+
+
+def value_size(message: Chosen | None) -> int:
+    """Return the bytes of a VALUE message: two words a value, and values from above where they differ."""
+    if message is None:
+        return 0
+    differs = message.upper is not None and message.upper != message.lower
+    return 2 * _WORD * (len(message.lower) + (len(message.upper or ()) if differs else 0))

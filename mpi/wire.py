@@ -1,0 +1,193 @@
+"""Messages as typed buffers: a head of 64-bit words with a version, then the entries of tables as they lie in memory.
+
+==========  ==============================================================================================
+word 0      what marks our messages, and the version of this layout
+word 1      kind of message, its place in :data:`KINDS`
+word 2      the lower agent of the tree edge that the message goes along
+word 3      the sender's clock, the bits of a float64
+word 4, 5   how many words and how many arrays follow
+words       what the kind says; scopes of tables among them
+arrays      of each: number of its dtype, number of axes, their lengths
+bytes       the arrays' entries where all of them are small; else they follow in messages of their own
+==========  ==============================================================================================
+
+Nothing is pickled, so a message is as large as its tables, and no larger than that in memory.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.runtime.types import Array
+from dmcmc.mpi.contents import Chosen, Utils, Values
+
+KINDS = ("UTIL", "VALUE", "OUTSIDE")
+VERSION = 1
+_MARK = 0x444D434D << 16  # "DMCM"
+_HEAD = 6  # words
+_DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "<f8", "|u1", "|i1", "<i2"))
+_FAILED, _SAME, _LOWER, _BOTH = range(4)  # states of a message that has two sides
+
+Message = Utils | Chosen | UtilMessage | None  # None: the sender has failed
+
+
+class WireError(RuntimeError):
+    """Bytes that are no message of this version: ranks that run different versions."""
+
+
+class Letter(NamedTuple):
+    """A message with the edge that it goes along, and its sender's clock (seconds)."""
+
+    kind: str
+    agent: int
+    message: Message
+    clock: float
+
+
+class Head(NamedTuple):
+    """A head that was read: all but the arrays' entries.
+
+    Attributes
+    ----------
+    words : list of int
+        What the kind says.
+    arrays : list of (dtype, shape)
+    inline : bytes
+        The arrays' entries, where they came along.
+    """
+
+    kind: int
+    agent: int
+    clock: float
+    words: list[int]
+    arrays: list[tuple[np.dtype[Any], tuple[int, ...]]]
+    inline: bytes
+
+
+def pack(letter: Letter, inline: int) -> tuple[bytes, list[Array]]:
+    """Return a message's head and the arrays that follow it.
+
+    Parameters
+    ----------
+    inline
+        Bytes of arrays up to which they are part of the head; none follow then.
+    """
+    words, arrays = _words_of(letter.kind, letter.message)
+    arrays = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
+    clock = int(np.float64(letter.clock).view(np.int64))
+    head = [_MARK | VERSION, KINDS.index(letter.kind), letter.agent, clock, len(words), len(arrays), *words]
+    for array in arrays:
+        head += [_DTYPES.index(array.dtype), array.ndim, *array.shape]
+    packed = np.array(head, dtype="<i8").tobytes()
+    if sum(array.nbytes for array in arrays) > inline:
+        return packed, arrays
+    return packed + b"".join(array.tobytes() for array in arrays), []
+
+
+def read_head(given: bytes | bytearray) -> Head:
+    """Return a head, or refuse what is none.
+
+    Raises
+    ------
+    WireError
+        If these bytes are not of this version.
+    """
+    whole = np.frombuffer(given, dtype="<i8", count=len(given) // 8)
+    if whole.size < _HEAD or int(whole[0]) != _MARK | VERSION:
+        raise WireError("a message is of another version of dmcmc: all ranks have to run the same one")
+    _, kind, agent, _, count, arrays = whole[:_HEAD].tolist()
+    clock, rest = float(whole[3:4].view("<f8")[0]), iter(whole[_HEAD:].tolist())
+    words = [next(rest) for _ in range(count)]
+    shapes, used = [], _HEAD + count
+    for _ in range(arrays):
+        dtype, axes = _DTYPES[next(rest)], next(rest)
+        shapes.append((dtype, tuple(next(rest) for _ in range(axes))))
+        used += 2 + axes
+    return Head(kind, agent, clock, words, shapes, bytes(given[8 * used :]))
+
+
+def inline_arrays(head: Head) -> list[Array]:
+    """Return the arrays whose entries came with the head."""
+    found, at = list[Array](), 0
+    for dtype, shape in head.arrays:
+        count = prod(shape)
+        found.append(np.frombuffer(head.inline, dtype, count, at).reshape(shape).astype(dtype))
+        at += count * dtype.itemsize
+    return found
+
+
+def open_letter(head: Head, arrays: Sequence[Array]) -> Letter:
+    """Return the message whose arrays have come."""
+    words, tables = iter(head.words), iter(arrays)
+    kind = KINDS[head.kind]
+    message: Message
+    if kind == "UTIL":
+        message = _utils(words, tables)
+    elif kind == "VALUE":
+        message = _chosen(words)
+    else:
+        message = None if next(words) == _FAILED else _tables(words, tables)
+    return Letter(kind, head.agent, message, head.clock)
+
+
+def slices(array: Array, limit: int) -> Iterator[NDArray[np.uint8]]:
+    """Yield an array's bytes in pieces of at most so many."""
+    flat = array.reshape(-1).view(np.uint8)
+    for begin in range(0, flat.size, limit):
+        yield flat[begin : begin + limit]
+
+
+def _words_of(kind: str, message: Any) -> tuple[list[int], list[Array]]:
+    """Return a message's words, and the arrays that go with them."""
+    if message is None:
+        return [_FAILED], []
+    if kind == "OUTSIDE":
+        return [_LOWER, *_scopes(message)], [table.values for table in message]
+    lower, upper = message
+    state = _LOWER if upper is None else _SAME if upper is lower or (kind == "VALUE" and upper == lower) else _BOTH
+    sides = [lower, upper] if state == _BOTH else [lower]
+    if kind == "VALUE":
+        return [state, *(word for side in sides for word in (len(side), *side.keys(), *side.values()))], []
+    return [state, *(word for side in sides for word in _scopes(side))], [t.values for side in sides for t in side]
+
+
+def _scopes(tables: UtilMessage) -> list[int]:
+    """Return the number of tables, and of each how many variables it has and which."""
+    return [len(tables), *(word for scope, _ in tables for word in (len(scope), *scope))]
+
+
+def _utils(words: Iterator[int], arrays: Iterator[Array]) -> Utils | None:
+    state = next(words)
+    if state == _FAILED:
+        return None
+    lower = _tables(words, arrays)
+    if state == _BOTH:
+        return Utils(lower, _tables(words, arrays))
+    return Utils(lower, lower if state == _SAME else None)
+
+
+def _tables(words: Iterator[int], arrays: Iterator[Array]) -> UtilMessage:
+    count = next(words)
+    scopes = [tuple(next(words) for _ in range(next(words))) for _ in range(count)]
+    return tuple(Table(scope, next(arrays)) for scope in scopes)
+
+
+def _chosen(words: Iterator[int]) -> Chosen | None:
+    state = next(words)
+    if state == _FAILED:
+        return None
+    lower = _values(words)
+    if state == _BOTH:
+        return Chosen(lower, _values(words))
+    return Chosen(lower, lower if state == _SAME else None)
+
+
+def _values(words: Iterator[int]) -> Values:
+    count = next(words)
+    variables = [next(words) for _ in range(count)]
+    return {variable: next(words) for variable in variables}
