@@ -255,7 +255,9 @@ class Run:
         """Carry out what is granted: for this rank's agents, then together with all ranks."""
         assert self._last is not None, "there has been no cycle"
         self.progress.stage(_title(self.incumbent, directive.kinds))
-        if not directive.of(TOULBAR2):
+        if directive.of(TOULBAR2):
+            self.search.go_on()
+        else:
             self.setup = self.incumbent.setup = self.search.disengage(self.setup)
         cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
         self._changed = directive.changes_tables

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
-from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.threads import cores, step_back
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth, worth_of
@@ -147,10 +147,15 @@ class Search:
             else:
                 self.engine.go(max(_LEAST_MEANWHILE, _MEANWHILE * price))
             return setup
-        divided = setup.problem.n_agents > 1  # agents' tables mostly prove more
+        divided = setup.problem.n_agents > 1  # if it is slow, it waits for what agents' tables prove
         self.engine.go(behind=divided and not asked)
         self._core = setup.backend.threads > 1 and not divided
         return self._with_threads(setup, setup.backend.threads - 1) if self._core else setup
+
+    def go_on(self) -> None:
+        """Let the search engine go on if it has paused."""
+        if self.engine is not None:
+            self.engine.go_on()
 
     def disengage(self, setup: Setup) -> Setup:
         """End the search engine; return the setup with the core that it had."""
@@ -244,7 +249,7 @@ class Search:
         self._take(self._search.polish(values))
 
     @contextmanager
-    def beside(self, wanted: bool = True, enough: float = 0.0) -> Iterator[None]:
+    def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:
         """Search in a thread of its own while the body works, on half of the cores; as long as that brings something.
 
         By the clock only. The body may look at the best so far, but must not ask for a search.
@@ -253,6 +258,8 @@ class Search:
         ----------
         enough
             What it has to bring in a slice as long as all before it, of the utility.
+        behind
+            Whether it has what the body leaves of those cores.
         """
         search, stop, threads = self._search, self._search.stop, self._search.threads
         wish, best = Wish(stop.wish.asked), self.best
@@ -261,6 +268,8 @@ class Search:
         def work() -> None:
             nonlocal best
             spent, gained = 0.0, not ended.wait(_AT_LEAST)
+            if behind:
+                step_back()
             with suppress(OutOfMemory):
                 while gained and not search.stop.over:
                     before, seconds = best, max(_SLICE, spent)
@@ -273,7 +282,7 @@ class Search:
             yield
             return
         thread = Thread(target=work, name="dmcmc search", daemon=True)
-        search.stop, search.threads = replace(stop, wish=wish), max(1, threads // 2)
+        search.stop, search.threads, search.behind = replace(stop, wish=wish), max(1, threads // 2), behind
         thread.start()
         try:
             yield
@@ -281,7 +290,7 @@ class Search:
             wish.ask()
             ended.set()
             thread.join()
-            search.stop, search.threads = stop, threads
+            search.stop, search.threads, search.behind = stop, threads, False
         self._take(best)
 
     def _worth_of(self, values: NDArray[np.int64]) -> Worth:

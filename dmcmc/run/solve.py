@@ -113,7 +113,7 @@ def _solve(
         stop = search.engage(stop)
         with watching.watched(stop):
             try:
-                with search.beside():
+                with search.beside(behind=False):  # planning uses one core
                     setup = plan(search.parts, world, stop=stop.later(_GRACE))
             except ResourceError as error:
                 if seconds is None:

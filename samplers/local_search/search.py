@@ -47,6 +47,11 @@ class LocalSearch:
         Looked at by all that is done here.
     exchange : Exchange
         Joins the ranks; all of them call the same methods with the same arguments.
+
+    Attributes
+    ----------
+    behind : bool
+        Whether chains have what other work leaves of the cores.
     """
 
     def __init__(
@@ -61,7 +66,7 @@ class LocalSearch:
     ) -> None:
         self.original, self.problem, self.agents = original, problem, list(agents)
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
-        self.ascent = Ascent(original, threads, stop)
+        self.ascent, self.behind = Ascent(original, threads, stop), False
         first = original.n_variables
         self._links = [factor for factor in problem.factors if factor.scope and factor.scope[-1] >= first]
         self._race: Race | None = None
@@ -245,7 +250,9 @@ class LocalSearch:
     def _run(self, contestants: Sequence[Contestant], stop: Stop) -> None:
         """Run contestants on all threads, until they are through or it is time to end."""
         halt = np.zeros(1, dtype=np.uint8)
-        run_watched([partial(contestant.run, halt) for contestant in contestants], self.threads, stop, halt)
+        run_watched(
+            [partial(contestant.run, halt) for contestant in contestants], self.threads, stop, halt, self.behind
+        )
 
     def _joined(self) -> Together | None:
         """Return how ranks run chains together; None where each runs all of them."""

@@ -22,6 +22,7 @@ _PAYS = 0.1  # of what lies between its best and its bound: a better assignment 
 _TRIAL, _TRIAL_SHARE = 2.0, 0.1  # seconds, and the part of the time, after which it may be seen that it is hopeless
 _FAR = 6.0  # times what is left: so long, at its pace, is hopeless; searches end faster than they go
 _LOOSER = 2.0  # times our gap is its own: then its bound is of no use either
+_ALONE, _ALONE_SHARE = 1.0, 0.05  # seconds, and the part of the time, that it has behind other work before it may pause
 _KEPT = 256  # bounds with their times
 
 
@@ -66,16 +67,18 @@ class Beside:
         Whether it may still bring something.
     complete : bool
         Whether it has proven what is best.
+    paused : bool
+        Whether it has paused behind other work, since it was slow.
     """
 
     def __init__(self, make: Callable[[], Costs], memory: int, listener: Listener, wait: float = 0.0) -> None:
         self._make, self._memory, self._listener, self._wait = make, memory, listener, wait
         self._go, self._open, self._unwanted = threading.Event(), threading.Event(), threading.Event()
         self._open.set()
-        self._ended = threading.Event()
+        self._ended, self._awaited = threading.Event(), threading.Event()
         self._until, self._behind = float("inf"), False
         self._bounds: list[tuple[float, float]] = []
-        self.complete, self.begun = False, float("inf")
+        self.complete, self.begun, self.paused = False, float("inf"), False
         self._thread = threading.Thread(target=self._run, name="toulbar2", daemon=True)
         self._thread.start()
 
@@ -91,9 +94,16 @@ class Beside:
         return not self._ended.is_set() and not self._unwanted.is_set()
 
     def go(self, seconds: float = float("inf"), behind: bool = False) -> None:
-        """Start now, if it has not, and end after so many seconds at most; ``behind``: let all other work go first."""
+        """Start now, if it has not, and end after so many seconds at most.
+
+        ``behind``: all other work goes first, and where it is slow it pauses until :meth:`go_on`.
+        """
         self._until, self._behind = time.perf_counter() + seconds, behind
         self._go.set()
+
+    def go_on(self) -> None:
+        """Pause no more: there is nothing better."""
+        self._awaited.set()
 
     def hold(self) -> None:
         """Say nothing until :meth:`resume`: the clock stands still."""
@@ -127,14 +137,25 @@ class Beside:
         known, bound
             What the best known assignment is worth, and the best bound.
         """
-        now, until = time.perf_counter(), self._listener.until()
-        spent, left = now - self.begun, until - now
-        if known is None or bound is None or spent < max(_TRIAL, _TRIAL_SHARE * (spent + left)) or not self._bounds:
+        tried = self.paused or self._tried(_TRIAL, _TRIAL_SHARE)
+        if known is None or bound is None or not tried or not self._bounds:
             return False
-        gap = self._bounds[-1][1] - known
+        return self._bounds[-1][1] - known > _LOOSER * (bound - known) and self._slow(known)
+
+    def _tried(self, seconds: float, share: float) -> bool:
+        """Return whether it has had so many seconds, and such a share of the time."""
+        now = time.perf_counter()
+        return now - self.begun >= max(seconds, share * (self._listener.until() - self.begun))
+
+    def _slow(self, known: float) -> bool:
+        """Return whether it would need far more time than there is, at the pace of its bounds."""
+        if not self._bounds:
+            return True
+        now = time.perf_counter()
+        spent, left = now - self.begun, max(0.0, self._listener.until() - now)
         earlier = [b for at, b in self._bounds if at <= self.begun + spent / 2] or [self._bounds[0][1]]
         pace = (earlier[-1] - self._bounds[-1][1]) / (spent / 2)
-        return gap > _LOOSER * (bound - known) and gap > _FAR * max(0.0, left) * pace
+        return self._bounds[-1][1] - known > _FAR * left * pace
 
     def _run(self) -> None:
         """Start it, follow it, start it anew where that pays; the thread's own work."""
@@ -171,9 +192,9 @@ class Beside:
         progress = engine.start(costs, beat, max(1.0, self._listener.until() - start))
         values, lower, behind = None, 0, False
         while not self._over:
-            if self._behind and not behind:
-                engine.step_back()
-                behind = True
+            if self._behind:
+                behind = behind or engine.step_back()
+                self._pause(engine)
             ended = progress.ended  # before its numbers are read: they are final then
             if progress.values is not None and progress.values is not values:
                 values = progress.values
@@ -189,6 +210,19 @@ class Beside:
                 return True
             time.sleep(_LOOK)
         return False
+
+    def _pause(self, engine: Engine) -> None:
+        """Pause where it is slow, until it is told to go on or to end."""
+        known = self._listener.known()
+        if known is None or self._awaited.is_set() or not self._tried(_ALONE, _ALONE_SHARE) or not self._slow(known):
+            return
+        if engine.pause():
+            since, self.paused = time.perf_counter(), True
+            while not (self._over or self._awaited.wait(_LOOK)):
+                pass
+            engine.go_on()
+            self.begun += time.perf_counter() - since  # as if it had begun later
+        self._awaited.set()
 
     def _better(self, costs: Costs, lower: int, top: int) -> bool:
         """Return whether something so much better than its best is known that it should know."""

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -118,11 +119,23 @@ class Engine:
                 with suppress(OSError):
                     pipe.close()
 
-    def step_back(self) -> None:
-        """Let what else runs on this machine go first, from now on."""
+    def step_back(self) -> bool:
+        """Let what else runs on this machine go first, from now on, where the system can; true once that is said."""
         if hasattr(os, "setpriority"):
             with suppress(OSError):  # it has ended
                 os.setpriority(os.PRIO_PROCESS, self._process.pid, _BEHIND)
+        return True
+
+    def pause(self) -> bool:
+        """Do nothing until :meth:`go_on`; return whether the system can end a process that pauses with ours."""
+        if sys.platform != "linux":
+            return False
+        self._process.send_signal(signal.SIGSTOP)
+        return True
+
+    def go_on(self) -> None:
+        """Go on after a pause."""
+        self._process.send_signal(signal.SIGCONT)
 
     def start(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
         """Begin to search a problem; return at once.

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -130,10 +131,39 @@ def test_a_much_better_assignment_is_worth_a_new_start(monkeypatch):
 def test_it_ends_where_it_is_slow_and_its_bound_is_loose(bounds, own, hopeless):
     now = time.perf_counter()
     search = Beside.__new__(Beside)
-    search.begun, search._listener = now - 20, Heard(seconds=20).listener()
+    search.begun, search.paused, search._listener = now - 20, False, Heard(seconds=20).listener()
     search._bounds = [(now - 15, bounds[0]), (now - 1, bounds[1])]
     assert search.hopeless(10, own) == hopeless
     assert not search.hopeless(None, own)
+
+
+def test_behind_other_work_it_pauses_where_it_is_slow_until_it_is_told_to_go_on(monkeypatch):
+    monkeypatch.setattr(module, "_ALONE", 0.1)
+    monkeypatch.setattr(module, "_ALONE_SHARE", 0.0)
+    with Beside(hard, 0, Heard(known=-(10**9)).listener(), wait=60) as search:
+        search.go(behind=True)
+        pids = waited_for(lambda: search.paused and [p for p in children() if state_of(p) == "T"])
+        assert pids
+        search.go_on()
+        assert waited_for(lambda: all(state_of(p) != "T" for p in pids))
+    assert not waited_for(lambda: [p for p in pids if Path("/proc", str(p)).exists()], until=False)
+
+
+def waited_for(condition, until=True, seconds=20):
+    """What a condition comes to say, once it is as wanted."""
+    end = time.perf_counter() + seconds
+    while bool(found := condition()) != until and time.perf_counter() < end:
+        time.sleep(0.01)
+    return found
+
+
+def children():
+    """Processes that this one has started."""
+    return [int(p) for t in Path("/proc/self/task").iterdir() for p in (t / "children").read_text().split()]
+
+
+def state_of(pid):
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def test_it_says_nothing_while_it_is_held():
