@@ -157,8 +157,8 @@ def solve(
         Called with each new :class:`TracePoint` (``time``, ``objective``, ``bound``) as it is found.
     keywords
         Keys of a configuration by their own names, which change ``settings``: ``seed``, ``timeout``, ``gap``,
-        ``memory``, ``device``, ``method``, ``runs``, ... (:class:`~dmcmc.config.keywords.Keywords` has all).
-        ``output`` names a file that the result is written to as JSON.
+        ``memory``, ``device``, ``algorithm``, ``method``, ``runs``, ... (:class:`~dmcmc.config.keywords.Keywords` has
+        all). ``output`` names a file that the result is written to as JSON.
 
     Returns
     -------
@@ -216,7 +216,7 @@ def solve_on(
 def _solve(
     world: World, problem: Problem, settings: Settings, progress: Progress | None, trace: Trace | None
 ) -> Result:
-    from dmcmc.run import solve as run
+    from dmcmc.run.algorithms import solve as run
     from dmcmc.run.progress import Silent, Watched
 
     output = settings.output

@@ -9,9 +9,9 @@ from support.local_optima import better_by_one, better_by_two, worth
 from support.problem_strategies import random_problem
 
 from benchmarks.baselines import search_kernels as kernels
-from benchmarks.baselines.layout import lay_out
 from benchmarks.baselines.search import SEARCHES, search
 from dmcmc import Factor, Problem
+from dmcmc.algorithms.layout import lay_out
 
 few = settings(max_examples=30)
 

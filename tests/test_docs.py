@@ -6,7 +6,14 @@ import pytest
 import rooms
 from imports import ROOT, files
 
-PAGES = ["README.md", "CHANGELOG.md", "benchmarks/README.md", "docs/design.md", "docs/samplers.md"]
+PAGES = [
+    "README.md",
+    "CHANGELOG.md",
+    "benchmarks/README.md",
+    "docs/design.md",
+    "docs/samplers.md",
+    "docs/algorithms.md",
+]
 PATHS = {file.path for file in files("dmcmc", "inference", "samplers", "mpi", "tests", "benchmarks", "docs")}
 OF_READERS = {"my_test.py"}  # a file that the reader writes
 PAST = {"benchmarks/SCRIPT.py", "bounds.py", "gpu_bounds.py", "minibuckets.py"}  # what results' heads name

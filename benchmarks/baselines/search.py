@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.baselines import search_kernels as kernels
-from benchmarks.baselines.layout import Layout, lay_out
 from benchmarks.harness import options
 from dmcmc import Problem, load
+from dmcmc.algorithms.layout import Layout, lay_out
 from dmcmc.inference.runtime.threads import cores, run_parallel
 
 PROBABILITIES = (0.3, 0.5, 0.7, 0.9)  # of DSA's moves, from start to start

@@ -8,6 +8,7 @@ keeps its best.
 
 import numpy as np
 
+from dmcmc.algorithms.local_kernels import best_pair, best_value, change, fill_scores, in_conflict, is_2_optimal, worth
 from dmcmc.inference.runtime.compile import njit
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)
@@ -26,57 +27,6 @@ def draw(rng):
     return np.float64(x >> np.uint64(11)) * 2.0**-53
 
 
-@njit(inline="always")
-def column_of(layout, column, z):
-    """Return where a column starts for the values of the factor's other variables."""
-    at = layout.column_at[column]
-    for o in range(layout.other_start[column], layout.other_start[column + 1]):
-        at += z[layout.other_variable[o]] * layout.other_stride[o]
-    return at
-
-
-@njit()
-def fill_scores(layout, z, scores):
-    """Compute all scores of a state from nothing."""
-    for v in range(layout.domains.size):
-        size = layout.domains[v]
-        scores[v, :size] = 0
-        for c in range(layout.column_start[v], layout.column_start[v + 1]):
-            at = column_of(layout, c, z)
-            for d in range(size):
-                scores[v, d] += layout.data[at + d]
-
-
-@njit()
-def worth(layout, z):
-    """Return the sum of all entries of a state: that of a factor is read in the column of its first variable."""
-    total = np.int64(0)
-    for v in range(layout.domains.size):
-        for c in range(layout.column_start[v], layout.column_start[v + 1]):
-            first = True
-            for o in range(layout.other_start[c], layout.other_start[c + 1]):
-                first = first and layout.other_variable[o] > v
-            if first:
-                total += layout.data[column_of(layout, c, z) + z[v]]
-    return total
-
-
-@njit()
-def change(layout, z, scores, v, value):
-    """Let v take a value; return the gain."""
-    gain = scores[v, value] - scores[v, z[v]]
-    step = value - z[v]
-    for p in range(layout.pair_start[v], layout.pair_start[v + 1]):
-        w = layout.neighbour[p]
-        for t in range(layout.touch_start[p], layout.touch_start[p + 1]):
-            old = column_of(layout, layout.touch_column[t], z)
-            new = old + step * layout.touch_stride[t]
-            for d in range(layout.domains[w]):
-                scores[w, d] += layout.data[new + d] - layout.data[old + d]
-    z[v] = value
-    return gain
-
-
 @njit()
 def begin(layout, z, scores, rng):
     """Draw a state; return its worth."""
@@ -84,16 +34,6 @@ def begin(layout, z, scores, rng):
         z[v] = int(draw(rng) * layout.domains[v])
     fill_scores(layout, z, scores)
     return worth(layout, z)
-
-
-@njit(inline="always")
-def best_value(scores, v, size):
-    """Return the lowest of the best values."""
-    best = 0
-    for d in range(1, size):
-        if scores[v, d] > scores[v, best]:
-            best = d
-    return best
 
 
 @njit()
@@ -110,15 +50,6 @@ def ascend(layout, z, scores):
             since = 1
         v = v + 1 if v + 1 < z.size else 0
     return gain
-
-
-@njit()
-def in_conflict(layout, z, v):
-    """Return whether a factor of v is worth less than it could be."""
-    for c in range(layout.column_start[v], layout.column_start[v + 1]):
-        if layout.data[column_of(layout, c, z) + z[v]] < layout.column_top[c]:
-            return True
-    return False
 
 
 @njit()
@@ -153,38 +84,6 @@ def dsa(layout, z, scores, rng, total, best, cycles, probability, sideways):
             top = total
             best[:] = z
     return top
-
-
-@njit()
-def best_pair(layout, z, scores, row, u, p):
-    """Return the best joint move of u and its neighbour of pair p: the gain and both values (the lowest at a tie)."""
-    v = layout.neighbour[p]
-    most, best_u, best_v = np.int64(0), z[u], z[v]
-    for a in range(layout.domains[u]):
-        for d in range(layout.domains[v]):
-            row[d] = scores[v, d]
-        for t in range(layout.touch_start[p], layout.touch_start[p + 1]):
-            old = column_of(layout, layout.touch_column[t], z)
-            new = old + (a - z[u]) * layout.touch_stride[t]
-            for d in range(layout.domains[v]):
-                row[d] += layout.data[new + d] - layout.data[old + d]
-        base = scores[u, a] - scores[u, z[u]] - row[z[v]]
-        for d in range(layout.domains[v]):
-            if base + row[d] > most:
-                most, best_u, best_v = base + row[d], a, d
-    return most, best_u, best_v
-
-
-@njit()
-def is_2_optimal(layout, z, scores, row):
-    """Return whether no one and no two neighbours can gain anything."""
-    for u in range(z.size):
-        if scores[u, best_value(scores, u, layout.domains[u])] > scores[u, z[u]]:
-            return False
-        for p in range(layout.pair_start[u], layout.pair_start[u + 1]):
-            if layout.neighbour[p] > u and best_pair(layout, z, scores, row, u, p)[0] > 0:
-                return False
-    return True
 
 
 @njit()

@@ -14,7 +14,7 @@ _EXITS = (
     " 2 bad input or not available, 3 proven infeasible, 130 or 143 interrupted before there was an answer"
 )
 _RENAMED = {"--partition": "--split"}
-_COMMANDS = ("run", "solve", "generate", "convert", "graph", "samplers", "info")
+_COMMANDS = ("run", "solve", "generate", "convert", "graph", "samplers", "algorithms", "info")
 
 Commands = Any  # argparse calls it _SubParsersAction
 
@@ -88,7 +88,11 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     commands._parser_class = _Parser
     _add_convert(commands)
     _add_graph(commands)
-    for name, text in (("samplers", "list the local solvers"), ("info", "show versions, cores, memory and devices")):
+    for name, text in (
+        ("samplers", "list the local solvers"),
+        ("algorithms", "list the algorithms"),
+        ("info", "show versions, cores, memory and devices"),
+    ):
         listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser, dict(commands.choices)
@@ -176,6 +180,9 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KEY=VALUE",
         help="override a key of the configuration, e.g. local.runs=20 (repeatable)",
+    )
+    parser.add_argument(
+        "--algorithm", metavar="NAME", help="dmcmc (default) or another one ('dmcmc algorithms' lists them)"
     )
     parser.add_argument("--seed", metavar="N", help="seed of the samplers (a generated problem's is problem.seed)")
     parser.add_argument("--device", metavar="auto|cpu|cuda", help="where to compute")

@@ -104,7 +104,7 @@ def _prepare(arguments: Namespace) -> _Job:
 
 def _solve(job: _Job, world: "World", ending: "Ending | None") -> Result | None:
     from dmcmc.cli.progress import progress_for
-    from dmcmc.run.solve import solve
+    from dmcmc.run.algorithms.solve import solve
 
     with progress_for(world.rank) as progress:
         return solve(job.problem, job.config, world, progress, explainer(job.explain), ending)
@@ -247,6 +247,15 @@ def samplers(arguments: Namespace) -> int:
     return 0
 
 
+def algorithms(arguments: Namespace) -> int:
+    """List the algorithms."""
+    from dmcmc.algorithms import registry
+
+    ours = {registry.OWN: "agents of many variables: exact or sampled tables, bounds, DPOP or ADPOP (the default)"}
+    _list(ours | registry.names(), arguments.json)
+    return 0
+
+
 def info(arguments: Namespace) -> int:
     """Show what this installation is and what it may use."""
     from dmcmc.results.provenance import machine
@@ -276,5 +285,6 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "convert": convert,
     "graph": graph,
     "samplers": samplers,
+    "algorithms": algorithms,
     "info": info,
 }

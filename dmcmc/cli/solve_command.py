@@ -81,6 +81,8 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
             name = "--gap" if arguments.timeout is None else "--timeout"
             remedy = "; --z N makes it short" if task == "pr" else ""
             raise ConfigError(f"{name}: --task {task} is one elimination, which is not interrupted{remedy}")
+        if arguments.algorithm is not None:
+            raise ConfigError(f"--algorithm: --task {task} is one elimination; leave it out")
         if arguments.explain:
             raise ConfigError(f"--explain: --task {task} is one elimination: there is nothing to choose")
     if z is not None and (method == "exact" or task not in ("mpe", "pr")):
@@ -113,7 +115,7 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
         return marginals(problem, alone, job.task) if world.rank == 0 else None
     if job.task in ("pr", "count"):
         return sums(problem, alone, job.task) if world.rank == 0 else None
-    split = config.combine.method == "mini-bucket" and problem.n_agents == 1
+    split = config.combine.method == "mini-bucket" and problem.n_agents == 1 and config.algorithm == "dmcmc"
     if split and config.local.method != "auto":
         raise ConfigError(f"--z: one agent sends no messages that {config.local.method} could split; leave it out")
     if split and world.rank != 0:
@@ -127,7 +129,7 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
         result = solve_single_agent(problem, alone, ending)
     else:
         from dmcmc.cli.progress import progress_for
-        from dmcmc.run.solve import solve
+        from dmcmc.run.algorithms.solve import solve
 
         with progress_for(world.rank) as progress:
             settings = sharing_memory(config, world)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 
 from dmcmc.config.document import Document, Key
-from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings, settings_of
+from dmcmc.config.settings import Algorithm, Budget, Combine, Cooling, Guarantee, Local, Settings, settings_of
 from dmcmc.config.validate import suggestion
 from dmcmc.inference.runtime.errors import ConfigError
 
@@ -22,6 +22,7 @@ class Keywords(TypedDict, total=False):
     mapping of some of its keys; ``combine`` also as its method alone.
     """
 
+    algorithm: str | Algorithm | Data
     local: Local | Data
     method: str
     runs: int
@@ -49,7 +50,7 @@ class Keywords(TypedDict, total=False):
 
 
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
-_KEYS: dict[str, Key] = {name: (name,) for name in ("search", "device", "seed", "reduce", "output")}
+_KEYS: dict[str, Key] = {name: (name,) for name in ("algorithm", "search", "device", "seed", "reduce", "output")}
 _KEYS["timeout"] = ("budget", "time")
 for _section, _kind in _SECTIONS.items():
     for _name in _kind.__struct_fields__:

@@ -2,7 +2,7 @@
 
 import math
 from fractions import Fraction
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -153,11 +153,31 @@ class Budget(Section, frozen=True):
         return msgspec.structs.replace(self, memory=bytes) if isinstance(self.memory, str) else self
 
 
+class Algorithm(Section, frozen=True):
+    """Which algorithm solves the problem.
+
+    Attributes
+    ----------
+    name : str
+        ``dmcmc`` is this project's own way; ``dmcmc algorithms`` lists the others.
+    cycles : int or "auto"
+        How many there are; ``auto``: as many as ``budget.time`` allows, without one the algorithm's own number.
+    parameters : dict
+        Those of the algorithm that differ from its defaults.
+    """
+
+    name: Annotated[str, Meta(min_length=1, description="dmcmc or the name of an algorithm")] = "dmcmc"
+    cycles: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
+    parameters: Annotated[dict[str, Any], Meta(description="the algorithm's parameters by name")] = {}
+
+
 class Settings(Section, frozen=True):
     """How to solve: a configuration without its ``problem`` section.
 
     Attributes
     ----------
+    algorithm : str or Algorithm
+        A name, or a section. Other algorithms than ``dmcmc`` look at ``budget`` and ``seed`` only.
     reduce : str
         ``auto``: what cannot matter is taken out of the problem first, where its elimination would be large. In a
         configuration it is called ``problem.reduce``.
@@ -166,6 +186,10 @@ class Settings(Section, frozen=True):
         there is a time budget, and nobody has chosen methods), ``toulbar2`` or ``none``.
     """
 
+    algorithm: Annotated[
+        Annotated[str, Meta(min_length=1)] | Algorithm,
+        Meta(description="the name of an algorithm or {name: ..., cycles: ..., parameters: {...}}"),
+    ] = "dmcmc"
     local: Local = Local()
     combine: Combine = Combine()
     budget: Budget = Budget()
@@ -174,6 +198,11 @@ class Settings(Section, frozen=True):
     seed: Seed = 0
     reduce: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"
     output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
+
+    @property
+    def asked_algorithm(self) -> Algorithm:
+        """The algorithm as a section."""
+        return Algorithm(name=self.algorithm) if isinstance(self.algorithm, str) else self.algorithm
 
 
 def settings_of(document: Document) -> Settings:
@@ -193,8 +222,25 @@ def settings_of(document: Document) -> Settings:
 
 def check_settings(settings: Settings, document: Document) -> None:
     """Raise what is wrong with keys of which each alone is right."""
+    _check_algorithm(settings.asked_algorithm, document)
     _check_local(settings.local, document)
     _check_combine(settings.combine, document)
+
+
+def _check_algorithm(asked: Algorithm, document: Document) -> None:
+    """Raise what is wrong with the name or the parameters of an algorithm."""
+    if asked.name == "dmcmc":
+        if asked != Algorithm():
+            raise ConfigError(f"{document.at(('algorithm',))}: dmcmc has neither cycles nor parameters; leave them out")
+        return
+    from dmcmc.algorithms import registry
+    from dmcmc.algorithms.contract import checked
+
+    try:
+        algorithm = registry.get(asked.name)
+    except DmcmcError as error:
+        raise type(error)(f"{document.at(('algorithm',))}: {error}") from error
+    checked(algorithm, asked.parameters, document.at(("algorithm", "parameters")))
 
 
 def _check_combine(combine: Combine, document: Document) -> None:

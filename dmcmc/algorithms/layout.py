@@ -12,15 +12,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc import Problem
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.runtime.types import Ints
 
 _ROOM = 2**61  # of any sum of entries
 _DIGITS = 2**42  # what the utilities of a problem of floats are scaled to together
 
 
 class Layout(NamedTuple):
-    """What the searches read.
+    """What the algorithms read.
 
     Attributes
     ----------
@@ -31,10 +32,14 @@ class Layout(NamedTuple):
         All columns.
     violation : int
         What a forbidden entry costs; more than twice the sum of all utilities.
+    scale : float
+        How many units of ``data`` one unit of utility is.
+    mine : (n,) bool
+        The variables of this rank: only their scores are kept up to date.
     column_start : (n + 1,) int64
         Columns of variable v are ``column_start[v]:column_start[v + 1]``, one a factor of v.
-    column_at, column_top : (columns,) int64
-        Offset of the column for other variables all 0; the best entry of its factor.
+    column_at, column_top, column_factor : (columns,) int64
+        Offset of the column for other variables all 0; the best entry of its factor, and which one it is.
     other_start : (columns + 1,) int64
     other_variable, other_stride : (others,) int64
         The other variables of a column's factor, and their strides in ``data``.
@@ -51,9 +56,12 @@ class Layout(NamedTuple):
     most: int
     data: NDArray[np.int64]
     violation: int
+    scale: float
+    mine: NDArray[np.bool_]
     column_start: NDArray[np.int64]
     column_at: NDArray[np.int64]
     column_top: NDArray[np.int64]
+    column_factor: NDArray[np.int64]
     other_start: NDArray[np.int64]
     other_variable: NDArray[np.int64]
     other_stride: NDArray[np.int64]
@@ -64,9 +72,9 @@ class Layout(NamedTuple):
     touch_stride: NDArray[np.int64]
 
 
-def lay_out(problem: Problem) -> Layout:
-    """Lay out a problem of dense tables."""
-    tables, violation = _whole(problem)
+def lay_out(problem: Problem, mine: NDArray[np.bool_] | None = None) -> Layout:
+    """Lay out a problem of dense tables; ``mine`` are the variables of this rank, all if None."""
+    tables, violation, scale = whole_tables(problem)
     n = problem.n_variables
     of_variable: list[list[tuple[int, int]]] = [[] for _ in range(n)]  # (factor, axis)
     for f, (scope, _) in enumerate(tables):
@@ -96,9 +104,12 @@ def lay_out(problem: Problem) -> Layout:
         most=int(problem.domains.max(initial=1)),
         data=np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64),
         violation=violation,
+        scale=scale,
+        mine=np.ones(n, dtype=np.bool_) if mine is None else mine,
         column_start=_starts(np.array([v for v, _, _ in columns], dtype=np.int64), n),
         column_at=np.array(at[:-1], dtype=np.int64),
         column_top=np.array(top, dtype=np.int64),
+        column_factor=np.array([f for _, f, _ in columns], dtype=np.int64),
         other_start=np.array(other_start, dtype=np.int64),
         other_variable=np.array(other_variable, dtype=np.int64),
         other_stride=np.array(other_stride, dtype=np.int64),
@@ -115,8 +126,8 @@ def _starts(groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return np.searchsorted(groups, np.arange(count + 1)).astype(np.int64)
 
 
-def _whole(problem: Problem) -> tuple[list[tuple[tuple[int, ...], NDArray[np.int64]]], int]:
-    """Return all factors with a scope as tables of integers, and what a violation costs in them."""
+def whole_tables(problem: Problem) -> tuple[list[tuple[tuple[int, ...], Ints]], int, float]:
+    """Return all factors with a scope as tables of integers, what a violation costs, and what a utility of 1 is."""
     factors = [(f.scope, f.table, forbidden(f.table)) for f in problem.factors if f.scope]
     reach = sum(float(np.abs(np.where(hard, 0, table).astype(np.float64)).max(initial=0)) for _, table, hard in factors)
     room = _ROOM / (2 + 3 * sum(bool(hard.any()) for _, _, hard in factors))
@@ -131,4 +142,4 @@ def _whole(problem: Problem) -> tuple[list[tuple[tuple[int, ...], NDArray[np.int
         soft = np.where(hard, 0, table)
         entries = soft.astype(np.int64) if scale == 1.0 and whole else np.rint(soft * scale).astype(np.int64)
         tables.append((scope, np.where(hard, np.int64(-violation), entries)))
-    return tables, violation
+    return tables, violation, scale

@@ -1,0 +1,31 @@
+"""Algorithms by name: ours, and those that other distributions register under ``dmcmc.algorithms``."""
+
+from dmcmc.algorithms.contract import Algorithm, Rewriting
+from dmcmc.algorithms.dgls import DGLS
+from dmcmc.algorithms.distributed_gibbs import GIBBS
+from dmcmc.algorithms.dpop import ADPOP, DPOP
+from dmcmc.algorithms.dsa import DSA
+from dmcmc.algorithms.duct import DUCT
+from dmcmc.algorithms.max_sum import MAX_SUM
+from dmcmc.algorithms.mgm import MGM, MGM2
+from dmcmc.inference.runtime.plugins import Plugins
+
+GROUP = "dmcmc.algorithms"
+OWN = "dmcmc"  # this project's own way, which is none of them
+_OURS: tuple[Algorithm | Rewriting, ...] = (MGM, MGM2, DSA, DGLS, MAX_SUM, GIBBS, DUCT, DPOP, ADPOP)
+
+
+def _accept(loaded: object) -> Algorithm | Rewriting | None:
+    return loaded if isinstance(loaded, Algorithm | Rewriting) else None
+
+
+_PLUGINS: Plugins[Algorithm | Rewriting] = Plugins(
+    group=GROUP,
+    what="algorithm",
+    ours={algorithm.name: algorithm for algorithm in _OURS},
+    accept=_accept,
+    expected="is neither an Algorithm nor a Rewriting",
+    also=(OWN,),
+)
+names = _PLUGINS.names
+get = _PLUGINS.get
