@@ -72,7 +72,7 @@ class Backend:
         from dmcmc.inference.elimination.cuda.stream import Streaming, eliminate_streamed
 
         flat = flat_tables(tables, arithmetic)
-        hybrid, limit = divide_work(plan, threshold), self._limit()
+        hybrid, limit = divide_work(plan, threshold), self.limit()
         try:
             if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
                 return eliminate_hybrid(flat, hybrid, arithmetic, self.threads, semiring, stop=self.stop)
@@ -106,7 +106,7 @@ class Backend:
             from dmcmc.inference.minibuckets.cuda.matching import eliminate_matched_hybrid
 
             flat = flat_tables(tables, arithmetic)
-            hybrid, limit = divide_work(plan, threshold), self._limit()
+            hybrid, limit = divide_work(plan, threshold), self.limit()
             cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
             worth = (
                 2 * float(cells.sum(dtype=float)) * costs.COSTS.cell
@@ -163,7 +163,7 @@ class Backend:
         from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 
         hybrid = divide_work(merged.plan, threshold)
-        if hybrid.device_entries * arithmetic.dtype.itemsize > self._limit() // 2:
+        if hybrid.device_entries * arithmetic.dtype.itemsize > self.limit() // 2:
             return None
         try:
             return eliminate_batch(flat, plans, merged, hybrid, arithmetic, self.threads, semiring, self.stop)
@@ -190,13 +190,17 @@ class Backend:
             return seconds > 2 * costs.COSTS.opening * self.threads and gpu_problem() is None
         return seconds > 10 * costs.COSTS.trip
 
+    def rows_on_gpu(self, seconds: float) -> bool:
+        """Return whether rows of a message that take one core so many seconds are worth the GPU."""
+        return self.device != "cpu" and self._worth_a_gpu(seconds)
+
     def takes_at_once(self, plans: Sequence[Plan]) -> bool:
         """Return whether :meth:`eliminate_all` would carry out plans together, on the GPU."""
         if len(plans) < 2 or self.device == "cpu" or not mergeable(plans):
             return False
         return self._gpu_threshold(merge_plans(plans).plan) is not None
 
-    def _limit(self) -> int:
+    def limit(self) -> int:
         """Return the bytes of device memory that this process may use."""
         return shared_device().limit // self.sharers
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from dmcmc.inference.runtime.types import Array, Ints
 
 _BLOCK = 1 << 13  # rows of a block: some milliseconds of a kernel
 _RANGES = 256  # at least, where there are as many rows
+_SAMPLE = 32  # one in so many ranges is carried here before the rest is carried elsewhere
 
 Rows = tuple[Ints, Array]
 
@@ -58,6 +60,18 @@ class Room:
                 raise TooMuch("a message of an elimination has more rows than the memory has room for")
             if self.work < 0:
                 raise TooMuch("an elimination makes more rows than its work allows")
+
+
+class Elsewhere(Protocol):
+    """Another place to carry rows: a GPU."""
+
+    def worth(self, seconds: float) -> bool:
+        """Return whether what takes one core so many seconds is worth the way there and back."""
+        ...
+
+    def carry(self, making: "Making", ranges: Sequence[tuple[int, int]], stop: Stop) -> bool:
+        """Carry ranges, neighbours of each other, and call :meth:`Making.take`; return whether there was room."""
+        ...
 
 
 class Making:
@@ -98,8 +112,13 @@ class Making:
         """Return how much of it is done, about: the part of the ranges."""
         return len(self._done) / max(1, len(self._ranges or [()]))
 
-    def go_on(self, threads: int, stop: Stop = NO_STOP) -> Incomplete:
+    def go_on(self, threads: int, stop: Stop = NO_STOP, elsewhere: Elsewhere | None = None) -> Incomplete:
         """Make what is missing, and return the message.
+
+        Parameters
+        ----------
+        elsewhere
+            Where all is carried but a sample, whose time says whether that is worth it.
 
         Raises
         ------
@@ -116,11 +135,40 @@ class Making:
             # In no order, so that the part that is done tells what the rest will take.
             order = np.random.Generator(np.random.Philox(0)).permutation(len(missing)).tolist()
             tasks: list[Callable[[], None]] = [partial(self._carry, missing[i], stop) for i in order]
+            if elsewhere is not None and missing:
+                sample, start = tasks[: max(1, len(tasks) // _SAMPLE)], time.perf_counter()
+                tasks = tasks[len(sample) :]
+                if not run_parallel(sample, 1, stop):
+                    stop.check()
+                seconds = (time.perf_counter() - start) * len(tasks) / len(sample)
+                if tasks and elsewhere.worth(seconds) and self._carry_there(elsewhere, stop):
+                    return self._message()
             if not run_parallel(tasks, threads, stop):
                 stop.check()
         finally:
             self.seconds += time.perf_counter() - begun
         return self._message()
+
+    def _carry_there(self, elsewhere: Elsewhere, stop: Stop) -> bool:
+        """Carry what is missing in another place, neighbouring ranges together; return whether there was room."""
+        assert self._ranges is not None
+        missing = [i for i in range(len(self._ranges)) if i not in self._done]
+        cuts = [k for k in range(1, len(missing)) if missing[k] != missing[k - 1] + 1]
+        for first, last in pairwise([0, *cuts, len(missing)]):
+            if not elsewhere.carry(self, [self._ranges[i] for i in missing[first:last]], stop):
+                return False
+        return True
+
+    @property
+    def start(self) -> tuple[int, Rows] | None:
+        """The step that ranges begin with, and the rows before it; None if they are vectors of the first table."""
+        return self._from
+
+    def take(self, ranges: Sequence[tuple[int, int]], rows: list[Rows]) -> None:
+        """Take what neighbouring ranges have become."""
+        assert self._ranges is not None
+        first = self._ranges.index(ranges[0])
+        self._done |= {first + k: (list[Rows]() if k else rows) for k in range(len(ranges))}
 
     def _message(self) -> Incomplete:
         """Put the ranges together; they are in the order of their keys."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.incomplete.bucket import Making, Room, TooMuch
+from dmcmc.inference.incomplete.bucket import Elsewhere, Making, Room, TooMuch
 from dmcmc.inference.incomplete.outside import ROOT, Outside, Relaxing
 from dmcmc.inference.incomplete.steps import Bucket, Input, steps_of
 from dmcmc.inference.incomplete.table import Incomplete, size_of
@@ -72,6 +72,8 @@ class Filtering:
         On the whole, by mini-buckets (encoded).
     messages : list of Message
         Those that were made.
+    elsewhere : Elsewhere or None
+        A GPU, for messages that are worth it.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class Filtering:
                 self._total = max(self._total + table.values.item(), query.arithmetic.lowest)
 
     _making: Making | None
+    elsewhere: Elsewhere | None = None
 
     @property
     def held(self) -> int:
@@ -152,7 +155,7 @@ class Filtering:
             self._room.rows = self._room_for_rows()
             size = int(self.query.domains[variable])
             self._making = Making(scope, steps, size, self.arithmetic, self._threshold(), self._room)
-        return self._making.go_on(self.threads, stop)
+        return self._making.go_on(self.threads, stop, self.elsewhere)
 
     def _room_for_rows(self) -> int:
         """Return the rows that a message may have: blocks, the message of them, and a copy in another order."""

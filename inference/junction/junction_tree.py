@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.junction.cliques import CliqueTree, clique_tree
 from dmcmc.inference.junction.layout import Layout, clique_cells, lay_out
-from dmcmc.inference.junction.message_kernels import DOWN, SHOW, UP
+from dmcmc.inference.junction.message_kernels import DOWN, SEPARATOR, SHOW, UP
 from dmcmc.inference.junction.passes import Passes
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
 from dmcmc.inference.model.densify import densify
@@ -224,7 +224,9 @@ class JunctionTree:
         self._run(DOWN, np.sort(cliques[~self._down[cliques]])[::-1].copy(), self._down)
 
     def _show(self, cliques: Ints) -> None:
-        self._run(SHOW, cliques[~self._shown[cliques]], self._shown)
+        stale = cliques[~self._shown[cliques]]
+        self._passes.run(SEPARATOR, stale)
+        self._run(SHOW, stale, self._shown)
 
     def _run(self, what: int, cliques: Ints, done: NDArray[np.bool_]) -> None:
         """Make something for some cliques, in their order."""

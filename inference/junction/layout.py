@@ -39,6 +39,8 @@ class Program(NamedTuple):
         Where each table starts.
     shown_start, shown
         Variables whose table is made from clique k, likewise.
+    above_start, above
+        Variables whose table is made from the separator between clique k and its parent, likewise.
     """
 
     domains: Ints
@@ -54,6 +56,8 @@ class Program(NamedTuple):
     at: Ints
     shown_start: Ints
     shown: Ints
+    above_start: Ints
+    above: Ints
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class Layout:
     factors : tuple of Table
         Encoded, axes in elimination order.
     home : (variables,) int64
-        The clique that each variable's table is made from, the smallest that has it.
+        The clique that each variable's table is made from, itself or the separator above it: the smallest that has it.
     cells : (cliques,) int64
         Entries of each clique, which are never written.
     """
@@ -114,12 +118,7 @@ def lay_out(tree: CliqueTree, tables: Sequence[Table], domains: Ints, arithmetic
         own[clique].append(_sorted(table, tree.position))
     factors = [absorb(group, arithmetic) if len(group) > 1 else tuple(group) for group in own]
     cells = np.array(clique_cells(tree, domains), dtype=np.int64)
-    home = np.zeros(n, dtype=np.int64)
-    for clique in np.argsort(-cells, kind="stable").tolist():
-        home[list(tree.scopes[clique])] = clique
-    shown: list[list[int]] = [[] for _ in range(cliques)]
-    for v, clique in enumerate(home.tolist()):
-        shown[clique].append(v)
+    home, shown, above = _homes(tree, cells, domains)
     flat = tuple(table for group in factors for table in group)
     scopes = [*(t.scope for t in flat), *tree.separators, *tree.separators, *((v,) for v in range(n))]
     sizes = domains.tolist()
@@ -134,8 +133,23 @@ def lay_out(tree: CliqueTree, tables: Sequence[Table], domains: Ints, arithmetic
         *_listed(scopes),
         np.array([0, *accumulate(entries)], dtype=np.int64),
         *_listed(shown),
+        *_listed(above),
     )
     return Layout(program, flat, home, cells)
+
+
+def _homes(tree: CliqueTree, cells: Ints, domains: Ints) -> tuple[Ints, list[list[int]], list[list[int]]]:
+    """Return where each variable's table is made, and the variables that cliques, and separators above them, make."""
+    cliques, sizes = len(tree.scopes), domains.tolist()
+    separators = [prod(sizes[v] for v in scope) for scope in tree.separators]
+    place = np.zeros(domains.size, dtype=np.int64)
+    for i in np.argsort(-np.array([*separators, *cells.tolist()]), kind="stable").tolist():
+        scope = tree.separators[i] if i < cliques else tree.scopes[i - cliques]
+        place[list(scope)] = i
+    made: list[list[int]] = [[] for _ in range(2 * cliques)]
+    for v, i in enumerate(place.tolist()):
+        made[i].append(v)
+    return place % cliques, made[cliques:], made[:cliques]
 
 
 def _sorted(table: Table, position: Ints) -> Table:

@@ -9,17 +9,23 @@ the largest term of each entry, found by a first pass: no entry underflows, what
 import numpy as np
 
 from dmcmc.inference.elimination.semirings import LOG_SUM
+from dmcmc.inference.junction.product_kernels import (
+    back_to_logarithms,
+    clear_numbers,
+    linearise,
+    normalise_numbers,
+    sweep_products,
+    takes_products,
+)
 from dmcmc.inference.runtime.compile import njit
 
 _LOG_SUM = LOG_SUM
 _WIDEST = 1 << 10  # entries of a row
 _NUMBER, _DENSE, _GATHERED = 0, 1, 2  # how a table varies with the row: not at all, entry by entry, or otherwise
 MAXIMISE, ADD, PROJECT = 0, 1, 2  # what a sweep does with a row: raise to it, add its exponentials, or its shares
-UP, DOWN, SHOW = (
-    0,
-    1,
-    2,
-)  # what is made for a clique: its message to the parent, the parent's to it, its variables' tables
+# What is made for a clique: its message to the parent, the parent's to it, tables of variables that are nowhere else,
+# tables of variables that its separator has.
+UP, DOWN, SHOW, SEPARATOR = range(4)
 
 
 @njit(nogil=True)
@@ -35,8 +41,8 @@ def row_axes(sizes):
 
 
 @njit(nogil=True)
-def describe(program, clique, tables):
-    """Describe tables inside a clique; of observed variables there is one value.
+def describe(program, scope, tables):
+    """Describe tables inside a scope; of observed variables there is one value.
 
     Returns
     -------
@@ -53,7 +59,6 @@ def describe(program, clique, tables):
     offsets : (tables, width) int64
         Where its entries for every l are, relative to that for l = 0.
     """
-    scope = program.clique_scope[program.clique_start[clique] : program.clique_start[clique + 1]]
     sizes, seen = program.domains[scope], program.observed[scope]
     left = np.where(seen >= 0, 1, sizes)
     axes, width = row_axes(left)
@@ -227,14 +232,19 @@ def job(program, clique, what):
     Returns
     -------
     tables : (k,) int64
-        What is added up: the sender's factors and what came in, but from the receiver; then what is filled.
+        What is added up: the sender's factors and what came in, but from the receiver; both messages of a separator.
+        Then what is filled.
     count : int
         How many are added up.
-    sender : int
-        The clique whose tables these are.
+    scope : int64
+        What their variables are part of: the sender's, or the separator's.
     """
     cliques = program.parent.size
     factors = program.factor_start[cliques]
+    up, down = factors + clique, factors + cliques + clique
+    if what == SEPARATOR:
+        shown = program.above[program.above_start[clique] : program.above_start[clique + 1]]
+        return np.concatenate((np.array([up, down]), factors + 2 * cliques + shown)), 2, scope_of(program, up)
     sender = program.parent[clique] if what == DOWN else clique
     first, last = program.factor_start[sender], program.factor_start[sender + 1]
     begin, end = program.child_start[sender], program.child_start[sender + 1]
@@ -251,11 +261,28 @@ def job(program, clique, what):
     if program.parent[sender] >= 0 and what != UP:
         tables[count] = factors + cliques + sender
         count += 1
+    scope = program.clique_scope[program.clique_start[sender] : program.clique_start[sender + 1]]
     if what == SHOW:
         tables[count : count + shown.size] = factors + 2 * cliques + shown
-        return tables[: count + shown.size], count, sender
-    tables[count] = factors + what * cliques + clique
-    return tables[: count + 1], count, sender
+        return tables[: count + shown.size], count, scope
+    tables[count] = up if what == UP else down
+    return tables[: count + 1], count, scope
+
+
+@njit(nogil=True)
+def scope_of(program, t):
+    """Return a table's variables."""
+    return program.scope[program.scope_start[t] : program.scope_start[t + 1]]
+
+
+@njit(nogil=True)
+def nothing_to_make(program, clique, what):
+    """Return whether there is nothing of a kind for a clique."""
+    if what == SHOW:
+        return program.shown_start[clique] == program.shown_start[clique + 1]
+    if what == SEPARATOR:
+        return program.above_start[clique] == program.above_start[clique + 1]
+    return what == DOWN and program.parent[clique] < 0
 
 
 @njit(nogil=True, error_model="numpy")
@@ -292,30 +319,36 @@ def normalise(program, arena, targets):
 
 
 @njit(nogil=True, error_model="numpy")
-def make(program, arena, what, cliques, lowest, operation):
+def make(program, arena, twins, what, cliques, lowest, operation):
     """Make something for some cliques: children come first on the way up, parents on the way down.
 
     A message is all that its sender has but from the receiver, projected to the separator; a root's message up is the
-    total. Shown are probabilities, or the best with each value.
+    total. Shown are probabilities, or the best with each value. ``twins`` are those of :mod:`.product_kernels`.
     """
+    numbers, peak, low = twins
     for clique in cliques:
-        if what == DOWN and program.parent[clique] < 0:
+        if nothing_to_make(program, clique, what):
             continue
-        tables, count, sender = job(program, clique, what)
+        tables, count, scope = job(program, clique, what)
         targets = tables[count:]
-        parts = describe(program, sender, tables)
+        parts = describe(program, scope, tables)
         rows = 1
         for size in parts[0]:
             rows *= size
+        if operation == _LOG_SUM and takes_products(low, tables[:count]):
+            clear_numbers(program, numbers, targets)
+            sweep_products(numbers, count, parts, 0, rows)
+            finish_products(program, arena, twins, what, tables[:count], targets)
+            continue
         empty(program, arena, targets, lowest)
-        peak = sweep(arena, arena, arena, count, parts, lowest, MAXIMISE, lowest, 0, rows)
+        largest = sweep(arena, arena, arena, count, parts, lowest, MAXIMISE, lowest, 0, rows)
         if operation != _LOG_SUM:
             clear(program, arena, targets, lowest)
-        elif what == SHOW:
+        elif what >= SHOW:
             for t in targets:
                 arena[program.at[t] : program.at[t + 1]] = 0
-            if peak > lowest:
-                sweep(arena, arena, arena, count, parts, lowest, PROJECT, peak, 0, rows)
+            if largest > lowest:
+                sweep(arena, arena, arena, count, parts, lowest, PROJECT, largest, 0, rows)
             normalise(program, arena, targets)
         else:
             out = arena[program.at[targets[0]] : program.at[targets[0] + 1]]
@@ -323,3 +356,15 @@ def make(program, arena, what, cliques, lowest, operation):
             parts[2][count] -= program.at[targets[0]]
             sweep(arena, total, top, count, parts, lowest, ADD, lowest, 0, rows)
             set_logarithms(out, top, total, lowest)
+            linearise(program, arena, numbers, peak, low, targets)
+
+
+@njit(nogil=True, error_model="numpy")
+def finish_products(program, arena, twins, what, tables, targets):
+    """Write what sums of products are: probabilities, or a message's logarithms and its twin."""
+    numbers, peak, low = twins
+    if what >= SHOW:
+        normalise_numbers(program, arena, numbers, targets)
+    else:
+        back_to_logarithms(program, arena, numbers, peak, tables, targets[0])
+        linearise(program, arena, numbers, peak, low, targets)

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.semirings import LOG_SUM, Semiring
 from dmcmc.inference.junction.layout import Layout
@@ -15,19 +17,25 @@ from dmcmc.inference.junction.message_kernels import (
     DOWN,
     MAXIMISE,
     PROJECT,
+    SEPARATOR,
     SHOW,
     clear,
     describe,
     empty,
+    finish_products,
     job,
     make,
     normalise,
+    nothing_to_make,
     set_logarithms,
     sweep,
 )
+from dmcmc.inference.junction.product_kernels import clear_numbers, linearise, sweep_products, takes_products
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Array, Ints
+
+Twins = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 _LOOK = 1 << 23  # entries of cliques between two looks at the time: about a tenth of a second
 
@@ -53,20 +61,33 @@ class Passes:
     stop: Stop = NO_STOP
 
     def run(self, what: int, cliques: Ints) -> None:
-        """Make UP, DOWN or SHOW for some cliques, in this order.
+        """Make UP, DOWN, SHOW or SEPARATOR for some cliques, in this order.
 
         Raises
         ------
         OutOfTime
         """
-        work = self.layout.cells[self.layout.program.parent[cliques] if what == DOWN else cliques]
+        if what == SEPARATOR:
+            work = np.diff(self.layout.program.at)[self.layout.up(0) + cliques]
+        else:
+            work = self.layout.cells[self.layout.program.parent[cliques] if what == DOWN else cliques]
         for begin, end in _groups(work.tolist()):
             self.stop.check()
             if end == begin + 1 and work[begin] > _LOOK:
                 self._large(what, int(cliques[begin]))
             else:
                 lowest, operation = self._lowest, self.semiring.operation
-                make(self.layout.program, self.arena, what, cliques[begin:end], lowest, operation)
+                make(self.layout.program, self.arena, self.twins, what, cliques[begin:end], lowest, operation)
+
+    @cached_property
+    def twins(self) -> Twins:
+        """The tables as numbers, with their largest entries and how far the least is below: see product_kernels."""
+        layout, sums = self.layout, self.semiring.operation == LOG_SUM
+        numbers = np.zeros(layout.entries if sums else 0, dtype=np.float64)
+        peak, low = np.zeros((2, layout.program.at.size - 1))
+        if sums:
+            linearise(layout.program, self.arena, numbers, peak, low, np.arange(len(layout.factors)))
+        return numbers, peak, low
 
     @property
     def _lowest(self) -> Any:
@@ -75,19 +96,26 @@ class Passes:
     def _large(self, what: int, clique: int) -> None:
         """Do what :func:`.make` does, in pieces."""
         program, arena, lowest = self.layout.program, self.arena, self._lowest
-        if what == DOWN and program.parent[clique] < 0:
+        if nothing_to_make(program, clique, what):
             return
-        tables, count, sender = job(program, clique, what)
-        targets, parts = tables[count:], describe(program, sender, tables)
+        tables, count, scope = job(program, clique, what)
+        targets, parts = tables[count:], describe(program, scope, tables)
+        numbers, peak, low = self.twins
+        if self.semiring.operation == LOG_SUM and takes_products(low, tables[:count]):
+            clear_numbers(program, numbers, targets)
+            for begin, end in self._pieces(parts):
+                sweep_products(numbers, count, parts, begin, end)
+            finish_products(program, arena, self.twins, what, tables[:count], targets)
+            return
         empty(program, arena, targets, lowest)
-        peak = max(self._sweep((arena, arena), count, parts, MAXIMISE, lowest))
+        largest = max(self._sweep((arena, arena), count, parts, MAXIMISE, lowest))
         if self.semiring.operation != LOG_SUM:
             clear(program, arena, targets, lowest)
-        elif what == SHOW:
+        elif what >= SHOW:
             for t in targets.tolist():
                 arena[program.at[t] : program.at[t + 1]] = 0
-            if peak > lowest:
-                list(self._sweep((arena, arena), count, parts, PROJECT, peak))
+            if largest > lowest:
+                list(self._sweep((arena, arena), count, parts, PROJECT, largest))
             normalise(program, arena, targets)
         else:
             out = arena[program.at[targets[0]] : program.at[targets[0] + 1]]
@@ -95,13 +123,18 @@ class Passes:
             parts[2][count] -= program.at[targets[0]]
             list(self._sweep((total, top), count, parts, ADD, lowest))
             set_logarithms(out, top, total, lowest)
+            linearise(program, arena, numbers, peak, low, targets)
 
-    def _sweep(self, into: tuple[Array, Array], count: int, parts: Any, what: int, peak: Any) -> Iterator[Any]:
-        """Sweep over all rows of a clique; yield the largest entry of each piece."""
+    def _pieces(self, parts: Any) -> Iterator[tuple[int, int]]:
+        """Yield ranges of a clique's rows, with looks at the time."""
         rows, step = prod(parts[0].tolist()), max(1, _LOOK // parts[1])
         for begin in range(0, rows, step):
             self.stop.check()
-            end = min(rows, begin + step)
+            yield begin, min(rows, begin + step)
+
+    def _sweep(self, into: tuple[Array, Array], count: int, parts: Any, what: int, peak: Any) -> Iterator[Any]:
+        """Sweep over all rows of a clique; yield the largest entry of each piece."""
+        for begin, end in self._pieces(parts):
             yield sweep(self.arena, *into, count, parts, self._lowest, what, peak, begin, end)
 
 

@@ -5,8 +5,13 @@ from hypothesis import strategies as st
 
 from dmcmc import Factor
 from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.incomplete.steps import Bucket, Input
+from dmcmc.inference.incomplete.table import Incomplete
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.flat import flatten
+
+HARD = -np.inf
 
 
 @st.composite
@@ -53,3 +58,44 @@ def chosen(done):
     values = np.zeros(done.plan.program.domains.size, dtype=np.int64)
     done.choose(values)
     return values.tolist()
+
+
+@st.composite
+def queries(draw, kinds=("whole", "real")):
+    """Up to 6 variables of up to 4 values, tables of every density; all eliminated in some order."""
+    n = draw(st.integers(1, 6))
+    domains = np.array(draw(st.lists(st.integers(1, 4), min_size=n, max_size=n)), dtype=np.int64)
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    density, kind = draw(st.sampled_from([0.1, 0.5, 0.8, 1.0])), draw(st.sampled_from(kinds))
+    factors = []
+    for _ in range(draw(st.integers(1, 8))):
+        scope = draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=3, unique=True))
+        shape = [int(domains[v]) for v in scope]
+        values = rng.integers(-9, 9, shape) + (0.25 if kind == "real" else 0)
+        factors.append(Factor.of(scope, np.where(rng.random(shape) < density, values, HARD)))
+    arithmetic = choose_arithmetic(factors)
+    order = draw(st.permutations(range(n)))
+    return Query([arithmetic.encode(f) for f in factors], domains, order, (), arithmetic)
+
+
+def naive(query, scope, tables):
+    """The sum of tables over a scope: floats, −∞ as such."""
+    total = np.zeros([int(query.domains[v]) for v in scope])
+    for own, values in tables:
+        finite = np.where(values > query.arithmetic.threshold, values.astype(float), HARD)
+        order = sorted(range(len(own)), key=lambda axis: scope.index(own[axis]))
+        shape = [int(query.domains[v]) if v in own else 1 for v in scope]
+        total = total + finite.transpose(order).reshape(shape)
+    return total
+
+
+def first_bucket(query, listed):
+    """The first variable's bucket, with the tables whose bit of ``listed`` is set incomplete; and its tables."""
+    variable = query.order[0]
+    tables = [t for t in query.tables if variable in t.scope]
+    scope = tuple(sorted({v for t in tables for v in t.scope} - {variable}))
+    inputs = [
+        Input(Incomplete.of(t, query.domains, query.arithmetic), (t,)) if listed >> i & 1 else Input(t)
+        for i, t in enumerate(tables)
+    ]
+    return Bucket(variable, scope, inputs, (), query.domains, query.arithmetic), tables

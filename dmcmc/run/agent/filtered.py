@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.rows import rows_on_gpu
 from dmcmc.inference.incomplete.filtering import Filtering, z_within
 from dmcmc.inference.incomplete.table import TooWide
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -75,6 +76,7 @@ class FilteredTable:
                         continue
                 elif best is not None:
                     self.work.incumbent = _worth(local, arithmetic, best)
+                self.work.elsewhere = rows_on_gpu(backend)
                 answer = self.work.go_on(backend.stop)
             except OutOfTime:
                 if self.work is None or self._too_slow(left):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.encoded_problems import HARD, first_bucket, naive, queries
 
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
@@ -13,43 +14,12 @@ from dmcmc.inference.incomplete import bucket
 from dmcmc.inference.incomplete.bucket import Making, Room, TooMuch
 from dmcmc.inference.incomplete.filtering import Filtering
 from dmcmc.inference.incomplete.outside import Outside, Relaxing
-from dmcmc.inference.incomplete.steps import Bucket, Input, steps_of
+from dmcmc.inference.incomplete.steps import steps_of
 from dmcmc.inference.incomplete.table import Incomplete, TooWide, fields_of
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime
-
-HARD = -np.inf
-
-
-@st.composite
-def queries(draw, kinds=("whole", "real")):
-    """Up to 6 variables of up to 4 values, tables of every density; all eliminated in some order."""
-    n = draw(st.integers(1, 6))
-    domains = np.array(draw(st.lists(st.integers(1, 4), min_size=n, max_size=n)), dtype=np.int64)
-    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    density, kind = draw(st.sampled_from([0.1, 0.5, 0.8, 1.0])), draw(st.sampled_from(kinds))
-    factors = []
-    for _ in range(draw(st.integers(1, 8))):
-        scope = draw(st.lists(st.integers(0, n - 1), min_size=1, max_size=3, unique=True))
-        shape = [int(domains[v]) for v in scope]
-        values = rng.integers(-9, 9, shape) + (0.25 if kind == "real" else 0)
-        factors.append(Factor.of(scope, np.where(rng.random(shape) < density, values, HARD)))
-    arithmetic = choose_arithmetic(factors)
-    order = draw(st.permutations(range(n)))
-    return Query([arithmetic.encode(f) for f in factors], domains, order, (), arithmetic)
-
-
-def naive(query, scope, tables):
-    """The sum of tables over a scope: floats, −∞ as such."""
-    total = np.zeros([int(query.domains[v]) for v in scope])
-    for own, values in tables:
-        finite = np.where(values > query.arithmetic.threshold, values.astype(float), HARD)
-        order = sorted(range(len(own)), key=lambda axis: scope.index(own[axis]))
-        shape = [int(query.domains[v]) if v in own else 1 for v in scope]
-        total = total + finite.transpose(order).reshape(shape)
-    return total
 
 
 def best(query):
@@ -86,16 +56,10 @@ def test_a_table_is_the_same_incomplete_in_any_order_and_dense_again(query):
 @settings(max_examples=150, deadline=None)
 @given(queries(), st.integers(0, 255))
 def test_a_bucket_of_incomplete_and_dense_tables_gives_what_dense_ones_give(query, listed):
-    variable = query.order[0]
-    tables = [t for t in query.tables if variable in t.scope]
-    scope = tuple(sorted({v for t in tables for v in t.scope} - {variable}))
+    joined, tables = first_bucket(query, listed)
+    variable, scope = joined.variable, joined.separator
     expected = naive(query, (variable, *scope), tables).max(axis=0)
-    inputs = [
-        Input(Incomplete.of(t, query.domains, query.arithmetic), (t,)) if listed >> i & 1 else Input(t)
-        for i, t in enumerate(tables)
-    ]
     relax = Relaxing(query.domains, query.arithmetic, 1)
-    joined = Bucket(variable, scope, inputs, (), query.domains, query.arithmetic)
     own, steps = steps_of(joined, relax)
     size, threshold = int(query.domains[variable]), query.arithmetic.threshold
     message = Making(own, steps, size, query.arithmetic, threshold, Room(10**6)).go_on(1)

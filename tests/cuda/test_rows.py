@@ -1,0 +1,79 @@
+"""Rows made on a GPU are those that the CPU makes, to the bit; runs under Numba's simulator."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.encoded_problems import first_bucket, queries
+
+from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.rows import RowsOnGpu, rows_on_gpu
+from dmcmc.inference.incomplete.bucket import Making, Room
+from dmcmc.inference.incomplete.cuda import carry
+from dmcmc.inference.incomplete.cuda.carry import Carrier, NoRoom
+from dmcmc.inference.incomplete.filtering import Filtering
+from dmcmc.inference.incomplete.outside import Relaxing
+from dmcmc.inference.incomplete.steps import steps_of
+from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.device import Device, gpu_problem
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_is_small():
+    patch = pytest.MonkeyPatch()
+    patch.setattr(carry, "_WINDOW", 11)
+    patch.setattr(carry, "_LEAST", 1)
+    yield
+    patch.undo()
+
+
+def making_of(query, listed, threshold=None):
+    bucket, _ = first_bucket(query, listed)
+    scope, steps = steps_of(bucket, Relaxing(query.domains, query.arithmetic, 1))
+    threshold = query.arithmetic.threshold if threshold is None else threshold
+    return Making(scope, steps, int(query.domains[bucket.variable]), query.arithmetic, threshold, Room(10**6))
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(queries(), st.integers(0, 255), st.sampled_from([None, -5]))
+def test_a_message_is_the_same(query, listed, threshold):
+    if query.arithmetic.exact is False and threshold is not None:
+        threshold = float(threshold)
+    alone, shared = making_of(query, listed, threshold), making_of(query, listed, threshold)
+    expected = alone.go_on(1)
+    shared._ranges = shared._cut(NO_STOP)
+    begin, end = (shared._ranges[0][0], shared._ranges[-1][1]) if shared._ranges else (0, 0)
+    rows = Carrier(shared, Device(1 << 20), 1 << 20).carry(begin, end, shared.start, NO_STOP)
+    keys, values = (np.concatenate([block[k] for block in rows] or [[]]) for k in (0, 1))
+    np.testing.assert_array_equal(keys, expected.keys)
+    np.testing.assert_array_equal(values, expected.values)
+    assert shared.room.work == alone.room.work
+
+
+class Always(RowsOnGpu):
+    def worth(self, seconds):
+        return True
+
+
+@settings(max_examples=2, deadline=None, derandomize=True)
+@given(queries(kinds=("whole",)))
+def test_an_elimination_finds_the_same(query):
+    expected = Filtering(query, None, 1, 1 << 20, dense=0)
+    shared = Filtering(query, None, 1, 1 << 20, dense=0)
+    shared.elsewhere = Always(Backend("cuda"))
+    answer, other = expected.go_on(), shared.go_on()
+    assert answer.utility == other.utility
+    assert (answer.values is None) == (other.values is None)
+    assert [m.rows for m in expected.messages] == [m.rows for m in shared.messages]
+
+
+def test_tables_that_the_device_has_no_room_for_are_left_to_the_cpu():
+    tables = [Table((0, v), np.zeros((2, 2), dtype=np.int32)) for v in (1, 2)]
+    query = Query(tables, np.full(3, 2), range(3), (), Arithmetic(np.dtype(np.int32), -(2**29), 9))
+    with pytest.raises(NoRoom):
+        Carrier(making_of(query, 255), Device(1000), 1000)
+    assert rows_on_gpu(Backend("cpu")) is None
