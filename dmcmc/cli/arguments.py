@@ -14,7 +14,7 @@ _EXITS = (
     " 2 bad input or not available, 3 proven infeasible, 130 or 143 interrupted before there was an answer"
 )
 _RENAMED = {"--partition": "--split"}
-_COMMANDS = ("run", "solve", "generate", "convert", "graph", "samplers", "algorithms", "info")
+_COMMANDS = ("run", "solve", "init", "generate", "convert", "graph", "samplers", "algorithms", "info")
 
 Commands = Any  # argparse calls it _SubParsersAction
 
@@ -83,6 +83,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, parser_class=_Parser)
     _add_run(commands)
     _add_solve(commands)
+    _add_init(commands)
     commands._parser_class = _FamilyParser
     _add_generate(commands)
     commands._parser_class = _Parser
@@ -105,7 +106,7 @@ def _add_run(commands: Commands) -> None:
         description="Solve the problem of a configuration file, alone or under 'mpirun -n N'.",
         epilog=_EXITS,
     )
-    run.add_argument("config", metavar="CONFIG.yaml", help="what to solve and how")
+    run.add_argument("config", metavar="CONFIG.yaml", help="what to solve and how, or a calendar; - is standard input")
     _add_run_options(run)
     _add_file_options(run)
 
@@ -121,7 +122,7 @@ def _add_solve(commands: Commands) -> None:
         " bound on it. count: how many assignments break no hard constraint. mar: how probable each value of each"
         " variable is. max-marginals: the best objective of an assignment with each value. " + _EXITS,
     )
-    solve.add_argument("file", metavar="FILE", help="the problem")
+    solve.add_argument("file", metavar="FILE", help="the problem; - is standard input")
     solve.add_argument("--task", metavar="TASK", default="mpe", help="mpe (default), pr, count, mar or max-marginals")
     solve.add_argument(
         "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or a sampler's name"
@@ -132,6 +133,14 @@ def _add_solve(commands: Commands) -> None:
     )
     _add_run_options(solve)
     _add_file_options(solve)
+
+
+def _add_init(commands: Commands) -> None:
+    init = commands.add_parser(
+        "init", help="write a commented example", description="Write a commented example to begin with."
+    )
+    init.add_argument("what", metavar="WHAT", help="calendar or configuration")
+    init.add_argument("path", metavar="PATH", nargs="?", help="the file to write (default: calendar.yaml or run.yaml)")
 
 
 def _add_generate(commands: Commands) -> None:
@@ -197,6 +206,10 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="first say what each agent will do, and why")
     parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("--html", metavar="PATH", help="of a calendar: also write a web page")
+    parser.add_argument(
+        "--ics", metavar="PATH", help="of a calendar: also write NAME.ics, or a folder with one file a person"
+    )
 
 
 def _add_write_options(parser: argparse.ArgumentParser) -> None:

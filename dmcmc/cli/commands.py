@@ -7,25 +7,26 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from dmcmc.cli.calendar import check_options
+from dmcmc.cli.delivery import Work, deliver
 from dmcmc.cli.failure import exit_code, report
 from dmcmc.cli.inputs import check_run, configuration, explainer, load, options_of
+from dmcmc.cli.kinds import is_calendar
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.cli.terminal import emit
 from dmcmc.config.configuration import Config
 from dmcmc.config.problem_section import problem_of
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, FileError
-from dmcmc.results.result import Output, Result
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
+    from dmcmc.cli.solve_command import Job as SolveJob
     from dmcmc.mpi.world import World
     from dmcmc.run.interrupt import Ending
 
-J = TypeVar("J", bound=tuple[Any, ...])  # a job: what every rank needs, a configuration first
-R = TypeVar("R", bound=Output)
+J = TypeVar("J", bound=Work)  # what every rank needs
 
 _GRACE = 2.0  # seconds
 _FORWARDING = 0.5  # seconds; less than the grace
@@ -33,21 +34,20 @@ _FORWARDING = 0.5  # seconds; less than the grace
 
 def run(arguments: Namespace) -> int:
     """Solve the problem of a configuration file on all ranks; returns this rank's exit code."""
-    return _on_all_ranks(arguments, _prepare, _solve, _summary)
+    return _on_all_ranks(arguments, _prepare, _solve)
 
 
 def solve(arguments: Namespace) -> int:
     """Solve a problem file on all ranks; returns this rank's exit code."""
     from dmcmc.cli import solve_command
 
-    return _on_all_ranks(arguments, solve_command.prepare, solve_command.work, _solve_summary)
+    return _on_all_ranks(arguments, solve_command.prepare, solve_command.work)
 
 
 def _on_all_ranks(
     arguments: Namespace,
     prepare: Callable[[Namespace], J],
-    work: Callable[[J, "World", "Ending | None"], R | None],
-    summarise: Callable[[R], "RenderableType"],
+    work: Callable[[J, "World", "Ending | None"], Output | None],
 ) -> int:
     """Let rank 0 prepare a job, all ranks do it, and rank 0 deliver what comes out: sooner if a signal asks for it."""
     from dmcmc.mpi.world import connect
@@ -59,7 +59,7 @@ def _on_all_ranks(
     ready = _prepare_together(world, arguments, prepare)
     if isinstance(ready, int):
         return ready
-    ending = SIGNALS.begin(lambda found: _deliver(found, ready[0], arguments.json, summarise))
+    ending = SIGNALS.begin(lambda found: deliver(found, ready, arguments))
     try:
         result = work(ready, world, ending)
     except (Exception, KeyboardInterrupt) as error:
@@ -96,13 +96,23 @@ class _Job(NamedTuple):
     explain: bool
 
 
-def _prepare(arguments: Namespace) -> _Job:
+def _prepare(arguments: Namespace) -> "_Job | SolveJob":
+    if is_calendar(arguments.config):
+        from dmcmc.cli import solve_command
+
+        whole = {"file": arguments.config, "task": "mpe", "method": "auto", "z": None, "order": None}
+        return solve_command.prepare(Namespace(**vars(arguments) | whole))
+    check_options(arguments, arguments.config)
     config, document = configuration(arguments.config, arguments.set, options_of(arguments))
     check_run(config, document)
     return _Job(config, problem_of(config.problem, document), arguments.explain)
 
 
-def _solve(job: _Job, world: "World", ending: "Ending | None") -> Result | None:
+def _solve(job: "_Job | SolveJob", world: "World", ending: "Ending | None") -> Output | None:
+    if not isinstance(job, _Job):
+        from dmcmc.cli import solve_command
+
+        return solve_command.work(job, world, ending)
     from dmcmc.cli.progress import progress_for
     from dmcmc.run.algorithms.solve import solve
 
@@ -126,34 +136,6 @@ def _abort(world: "World", error: BaseException) -> int:
     time.sleep(_FORWARDING)  # an abort at once can outrun the line on its way through the launcher
     world.abort(exit_code(error))
     return exit_code(error)
-
-
-def _summary(result: Result) -> "RenderableType":
-    from dmcmc.report.summary import summary
-
-    return summary(result)
-
-
-def _solve_summary(result: Output) -> "RenderableType":
-    from dmcmc.report.solve_summary import summary
-
-    return summary(result)
-
-
-def _deliver(result: R, config: Config, as_json: bool, summarise: Callable[[R], "RenderableType"]) -> int:
-    """Write the file, then print; a result that cannot be written is printed all the same, and is a failure."""
-    code = result.exit_code
-    if config.output is not None:
-        try:
-            result.write(config.output)
-        except FileError as error:
-            report(error)
-            code = 1
-    if as_json:
-        emit(result.to_json())
-    else:
-        emit(summarise(result))
-    return code
 
 
 def generate(arguments: Namespace) -> int:
@@ -278,9 +260,17 @@ def _list(rows: Mapping[str, Any], as_json: bool) -> None:
     emit(table)
 
 
+def init(arguments: Namespace) -> int:
+    """Write a commented example."""
+    from dmcmc.cli import init_command
+
+    return init_command.init(arguments)
+
+
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "run": run,
     "solve": solve,
+    "init": init,
     "generate": generate,
     "convert": convert,
     "graph": graph,

@@ -1,10 +1,11 @@
 """What a file is, a configuration or a problem: each command says which other one takes it."""
 
+import io
 import re
 
 from dmcmc.config.configuration import Config
 from dmcmc.config.yaml_lines import MOST_BYTES, read_content
-from dmcmc.files.text import unpacked
+from dmcmc.files.text import STANDARD_INPUT, standard_input, unpacked
 from dmcmc.formats import sniffing
 from dmcmc.formats.registry import FORMATS, by_suffix
 from dmcmc.inference.runtime.errors import ConfigError
@@ -26,9 +27,14 @@ def is_configuration(path: str) -> bool:
     return bool(found.keys() & {*Config.__struct_fields__}) and not found.keys() & _ELSEWHERE
 
 
+def is_calendar(path: str) -> bool:
+    """Return whether a file is a calendar."""
+    return sniffing.is_calendar(_beginning(path, sniffing.HEAD)) and not is_configuration(path)
+
+
 def is_packed(path: str) -> bool:
     """Return whether a file's bytes are compressed."""
-    with open(path, "rb") as raw:
+    with io.BytesIO(standard_input()) if path == STANDARD_INPUT else open(path, "rb") as raw:
         head = raw.read(6)
         return unpacked(raw, head) is not raw
 
@@ -50,7 +56,7 @@ def _sniffed(content: bytes) -> str | None:
 def _beginning(path: str, most: int) -> bytes:
     """Return the first bytes of a file, unpacked; none if it cannot be read."""
     try:
-        with open(path, "rb") as raw:
+        with io.BytesIO(standard_input()) if path == STANDARD_INPUT else open(path, "rb") as raw:
             head = raw.read(6)
             raw.seek(0)
             with unpacked(raw, head) as stream:

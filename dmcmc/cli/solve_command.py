@@ -4,8 +4,9 @@ import sys
 from argparse import Namespace
 from typing import Any, Literal, NamedTuple
 
+from dmcmc.cli.calendar import check_options, set_defaults
 from dmcmc.cli.inputs import check_run, explainer, options_of
-from dmcmc.cli.kinds import is_configuration
+from dmcmc.cli.kinds import is_calendar, is_configuration
 from dmcmc.config.configuration import Config, config_of, option_place, override
 from dmcmc.config.document import Document
 from dmcmc.config.problem_section import divided
@@ -48,6 +49,7 @@ def prepare(arguments: Namespace) -> Job:
         raise ConfigError(f"--task: expected one of {', '.join(TASKS)}, got {task!r}")
     if is_configuration(path):
         raise ConfigError(f"{path}: is a configuration, not a problem file; use 'dmcmc run {path}'")
+    check_options(arguments, path)
     document = _document(arguments)
     config = config_of(document)
     check_run(config, document)
@@ -59,7 +61,7 @@ def prepare(arguments: Namespace) -> Job:
 def _document(arguments: Namespace) -> Document:
     """Return the options as the sections of a configuration; what is not asked for is left to the memory."""
     document = Document("", {"problem": {"file": arguments.file}})
-    cells = _ALL_CELLS if arguments.timeout is None else "auto"
+    cells = _ALL_CELLS if arguments.timeout is None and not is_calendar(arguments.file) else "auto"
     document.data["local"] = {"cells": cells}
     for text in arguments.set:
         override(document, text)
@@ -67,6 +69,8 @@ def _document(arguments: Namespace) -> Document:
     options |= {key: (value, option_place(key)) for key, value in options_of(arguments).items()}
     for key, (value, place) in options.items():
         document.override(tuple(key.split(".")), value, place)
+    if arguments.task == "mpe" and is_calendar(arguments.file):
+        set_defaults(document, arguments.method == "auto" and arguments.z is None)
     return document
 
 

@@ -8,7 +8,7 @@ from dmcmc.config.file_options import FILE_OPTIONS
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 
-REDUCE = ("auto", "none")
+REDUCE = ("auto", "merge", "none")
 
 
 def check_section(problem: Mapping[str, Any], document: Document) -> None:
@@ -34,7 +34,7 @@ def check_section(problem: Mapping[str, Any], document: Document) -> None:
             raise ConfigError(f"{document.at(('problem', 'split'))}: problem.agents says how many; it is missing")
     if problem.get("reduce", "auto") not in REDUCE:
         given_value = show(problem["reduce"])
-        raise ConfigError(f"{document.at(('problem', 'reduce'))}: expected auto or none, got {given_value}")
+        raise ConfigError(f"{document.at(('problem', 'reduce'))}: expected auto, merge or none, got {given_value}")
     for name, value in problem.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")

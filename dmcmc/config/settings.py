@@ -196,7 +196,7 @@ class Settings(Section, frozen=True):
     search: Annotated[Literal["auto", "none", "toulbar2"], Meta(description="auto, none or toulbar2")] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"
     seed: Seed = 0
-    reduce: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"
+    reduce: Annotated[Literal["auto", "merge", "none"], Meta(description="auto, merge or none")] = "auto"
     output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
 
     @property

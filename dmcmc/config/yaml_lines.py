@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 from dmcmc.config.document import Document, Key, show
+from dmcmc.files.text import STANDARD_INPUT, standard_input
 from dmcmc.inference.runtime.errors import ConfigError
 
 MOST_BYTES = 1 << 20  # of a configuration
@@ -38,6 +39,8 @@ def read(path: str | Path) -> Document:
         For a file that cannot be read, is no YAML, is too large or too deep, has a key twice, or is not a mapping.
     """
     name = str(path)
+    if name == STANDARD_INPUT:
+        return read_content(standard_input(), "standard input")
     try:
         with open(path, "rb") as stream:
             content = stream.read(MOST_BYTES + 1)

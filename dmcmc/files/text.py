@@ -2,10 +2,13 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
+import sys
 import zlib
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO, cast
 
@@ -16,6 +19,7 @@ _PIECE = 1 << 20  # bytes unpacked at once
 _TEXT_SHARE = 8  # of the memory: numbers take four times their text, and the text is there twice for a moment
 _LONGEST = 400  # characters of a message
 PACKERS = (".gz", ".xz", ".bz2")
+STANDARD_INPUT = "-"  # in place of a file's name
 _ZIP = b"PK"
 
 
@@ -63,13 +67,29 @@ def clipped(message: str) -> str:
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST // 2]} ... {line[-_LONGEST // 2 :]}"
 
 
+@cache
+def standard_input() -> bytes:
+    """Return all that standard input has; read once, whoever asks.
+
+    Raises
+    ------
+    FileError
+        If it is more than fits the memory.
+    """
+    limit = memory_limit() // _TEXT_SHARE
+    content = sys.stdin.buffer.read(limit + 1)
+    if len(content) > limit:
+        raise FileError(f"standard input: has more than {readable(limit)}, which does not fit the memory")
+    return content
+
+
 def open_source(path: str | os.PathLike[str], native: bool = False) -> Source | None:
     """Read and unpack a file; what it is packed with is told by its first bytes.
 
     Parameters
     ----------
     path
-        The file.
+        The file; ``-`` is standard input.
     native
         Return None for a zip archive, without reading it.
 
@@ -78,13 +98,13 @@ def open_source(path: str | os.PathLike[str], native: bool = False) -> Source | 
     FileError
         If there is no such file, it is damaged, or its text does not fit the memory.
     """
-    file, limit = Path(path), memory_limit() // _TEXT_SHARE
+    file, limit, own = Path(path), memory_limit() // _TEXT_SHARE, os.fspath(path) == STANDARD_INPUT
     try:
         if file.is_dir():
             raise FileError(f"{path}: is a folder; a problem file is needed")
-        with open(file, "rb") as raw:
+        with io.BytesIO(standard_input()) if own else open(file, "rb") as raw:
             head = raw.read(6)
-            if native and head.startswith(_ZIP):
+            if native and not own and head.startswith(_ZIP):
                 return None
             raw.seek(0)
             pieces, size = [], 0
@@ -101,7 +121,7 @@ def open_source(path: str | os.PathLike[str], native: bool = False) -> Source | 
     except (OSError, EOFError, ValueError, lzma.LZMAError, zlib.error, MemoryError) as error:
         reason = " ".join(str(getattr(error, "strerror", None) or error or "out of memory").split())
         raise FileError(f"{path}: cannot be read: {reason}") from None
-    return Source(os.fspath(path), b"".join(pieces), file)
+    return Source("standard input" if own else os.fspath(path), b"".join(pieces), None if own else file)
 
 
 def unpacked(raw: BinaryIO, head: bytes) -> BinaryIO:

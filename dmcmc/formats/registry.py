@@ -104,6 +104,7 @@ FORMATS: tuple[Format, ...] = (
         "dmcmc.formats.wcsp.read:read",
         "dmcmc.formats.wcsp.write:write",
     ),
+    Format("calendar", (), "people and meetings", sniffing.is_calendar, "dmcmc.formats.calendar.problem:read"),
     Format(
         "pydcop",
         (".yaml", ".yml"),
@@ -161,7 +162,7 @@ def load_with_format(
         source = open_source(path, native=chosen is None)
         if source is not None:
             chosen = chosen or recognise(source)
-            if chosen.name != "native":
+            if chosen.name != "native" or source.path is None:
                 return chosen, _read(chosen, source, companions)
     for option in companions:
         raise FileError(f"{path}: a native archive takes no {option}")

@@ -8,6 +8,7 @@ _UAI = re.compile(rb"\s*(?:MARKOV|BAYES)\s", re.IGNORECASE)
 _BIF = re.compile(rb"(?:\s|//[^\n]*\n|/\*.*?\*/)*(?:network|variable)\b[^:{]*\{", re.DOTALL)
 _CFN = re.compile(rb"(?:\s|#[^\n]*\n)*\{")
 _WCSP = re.compile(rb"\s*\S+\s+\d+\s+\d+\s+\d+\s+\d+(?:\s|$)")
+_CALENDAR = re.compile(rb"(?:^|\n)calendar\s*:(?:\s|$)")
 _YAML = re.compile(rb"(?:^|\n)(?:name|description|objective|domains|variables|constraints|agents)\s*:(?:\s|$)")
 
 
@@ -44,3 +45,8 @@ def is_wcsp(head: bytes) -> bool:
 def is_yaml(head: bytes) -> bool:
     """Return whether a line holds one of pyDCOP's top-level keys."""
     return _YAML.search(head) is not None
+
+
+def is_calendar(head: bytes) -> bool:
+    """Return whether a line holds a calendar's first key."""
+    return _CALENDAR.search(head) is not None

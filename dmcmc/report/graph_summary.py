@@ -5,8 +5,10 @@ from rich.table import Table
 from rich.text import Text
 
 from dmcmc.report.graph import AgentFacts, GraphFacts
+from dmcmc.report.numbers import short
 
 _MOST_AGENTS = 40
+_NAME = 18  # columns of an agent's name
 
 
 def summary(facts: GraphFacts) -> RenderableType:
@@ -16,12 +18,12 @@ def summary(facts: GraphFacts) -> RenderableType:
         ("variables", f"{facts.variables:,}"),
         ("factors", f"{facts.factors:,} over up to {facts.arity} variables"),
         ("primal graph", f"{facts.edges:,} edges, components {facts.components}, largest degree {facts.degree}"),
-        ("elimination", f"width {facts.width}, {_number(facts.cells)} cells, largest {_number(facts.largest)}"),
+        ("elimination", f"width {facts.width}, {short(facts.cells)} cells, largest {short(facts.largest)}"),
         ("agents", f"{len(facts.agents)}, {facts.links} pairs share factors"),
-        ("pseudo-tree", f"depth {facts.depth}, largest separator {_number(_largest(facts))} cells"),
+        ("pseudo-tree", f"depth {facts.depth}, largest separator {short(_largest(facts))} cells"),
         (
             "division",
-            f"agent by agent {_number(facts.divided_cells)} cells, largest message {_number(facts.largest_message)}",
+            f"agent by agent {short(facts.divided_cells)} cells, largest message {short(facts.largest_message)}",
         ),
     ]
     for name, value in rows:
@@ -41,18 +43,11 @@ def _largest(facts: GraphFacts) -> int:
 def _agents(agents: tuple[AgentFacts, ...]) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 1))
     for name in ("agent", "parent"):
-        table.add_column(name, no_wrap=True)
-    for name in ("variables", "interface", "rows", "width", "cells", "separator", "message"):
+        table.add_column(name, overflow="fold", max_width=_NAME)
+    for name in ("vars", "shared", "rows", "width", "cells", "separator", "message"):
         table.add_column(name, justify="right", no_wrap=True)
     for agent in agents:
         numbers = (agent.variables, agent.interface, agent.rows, agent.width, agent.cells)
-        cells = (agent.name, agent.parent or "-", *map(_number, numbers))
-        table.add_row(*map(Text, (*cells, _number(len(agent.separator)), _number(agent.message))))
+        cells = (agent.name, agent.parent or "-", *map(short, numbers))
+        table.add_row(*map(Text, (*cells, short(len(agent.separator)), short(agent.message))))
     return table
-
-
-def _number(value: int | float) -> str:
-    """Return a count; large ones as a power of ten."""
-    if value < 10**9:
-        return f"{int(value):,}"
-    return f"{value:.2e}" if value < 1e300 else "> 1e300"

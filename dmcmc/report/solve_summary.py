@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from rich.console import RenderableType
 
-from dmcmc.inference.model.problem import Label
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.summary import overview
 from dmcmc.report.summary import summary as summary_of_result
@@ -19,19 +19,31 @@ _MOST_LABELS = 4
 _MOST_DIGITS = 60
 
 
-def summary(output: Output) -> RenderableType:
-    """Return what matters of an output of ``solve``; of an assignment the first 20 values."""
+def summary(output: Output, problem: Problem | None = None, written: str | None = None) -> RenderableType:
+    """Return what matters of an output of ``run`` or ``solve``.
+
+    Parameters
+    ----------
+    output
+        What came out.
+    problem
+        What was solved; of an assignment the first values are shown then.
+    written
+        The file that the output has been written to.
+    """
     if isinstance(output, Sums):
-        return overview(_measured(output))
+        return overview([*_measured(output), *_place(written)])
     if isinstance(output, Marginals):
-        return overview(_tables(output))
+        return overview([*_tables(output), *_place(written)])
     assert isinstance(output, Result)
     details = []
     if isinstance(output, Explanation) and output.objective is not None:
         details.append(("product", f"{_power(output.objective)} (of the file's numbers; the objective is its ln)"))
-    if output.assignment:
-        details.append(("assignment", _listed(output.assignment)))
-    return summary_of_result(output, details)
+    return summary_of_result(output, details, problem, written)
+
+
+def _place(written: str | None) -> list[tuple[str, str]]:
+    return [] if written is None else [("written", written)]
 
 
 def _measured(found: Sums) -> list[tuple[str, str]]:
@@ -90,10 +102,3 @@ def _power(ln: float) -> str:
         return f"{math.exp(ln):.10g}"
     exponent = math.floor(ln / math.log(10))
     return f"{math.exp(ln - exponent * math.log(10)):.10f}e{exponent:+d}"
-
-
-def _listed(assignment: Mapping[str, Label]) -> str:
-    """Return the first values of an assignment."""
-    first = ", ".join(f"{name} = {value}" for name, value in list(assignment.items())[:_MOST_VALUES])
-    more = len(assignment) - _MOST_VALUES
-    return f"{first}, ... and {more} more (all of them with --json)" if more > 0 else first

@@ -1,16 +1,23 @@
 """A result as a table for people."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.memory import readable
 from dmcmc.inference.runtime.types import Number
+from dmcmc.report.numbers import short
 from dmcmc.results.result import AgentMetrics, Reductions, Result, WorkDone
 
 _MOST_AGENTS = 20
+_MOST_BROKEN = 5
+_MOST_LINES = 4  # of agents' assignments
+_MOST_VALUES = 20
+_NAME = 24  # columns of an agent's name
+_LITTLE = 1e-6  # a gap that four digits of per cent do not show
 
 _MEANING = {
     "optimal": "optimal (proven)",
@@ -21,32 +28,65 @@ _MEANING = {
 }
 
 
-def summary(result: Result, details: Sequence[tuple[str, str]] = ()) -> RenderableType:
+def summary(
+    result: Result,
+    details: Sequence[tuple[str, str]] = (),
+    problem: Problem | None = None,
+    written: str | None = None,
+) -> RenderableType:
     """Return what matters of a result: status, objective, bound, gap, cost, a line a kind of work, and one an agent.
 
-    ``details`` are more lines after the gap, a name and a value each.
+    Parameters
+    ----------
+    result
+        What came out.
+    details
+        More lines after the gap, a name and a value each.
+    problem
+        What was solved: the assignment is shown by agent then, and the constraints that it breaks by name.
+    written
+        The file that the result has been written to.
     """
-    parts: list[RenderableType] = [_overview(result, details)]
+    parts: list[RenderableType] = [overview(_lines(result, details, problem, written))]
     if result.work:
         parts += [Text(), _work(result.work)]
     if result.agents:
         parts += [Text(), _agents(result.agents[:_MOST_AGENTS])]
     if len(result.agents) > _MOST_AGENTS:
         parts.append(Text(f"... and {len(result.agents) - _MOST_AGENTS} more agents (all of them with --json)"))
+    if problem is not None and result.assignment:
+        parts += [Text(), assignment(problem, result.assignment)]
     return Group(*parts)
 
 
-def _overview(result: Result, details: Sequence[tuple[str, str]]) -> Table:
+def headlines(result: Result) -> list[tuple[str, str]]:
+    """Return what a result is worth, and what is proven of it."""
     goal = {"max": "maximise", "min": "minimise"}[result.sense]
-    rows = [
+    return [
         ("status", _MEANING[result.status]),
         ("objective", f"{_number(result.objective)} ({goal})"),
         ("bound", _number(result.bound)),
-        ("gap", "-" if result.gap is None else f"{100 * result.gap:.4g} %"),
-        *details,
+        ("gap", _gap(result)),
     ]
+
+
+def _gap(result: Result) -> str:
+    """Return the gap; 0 only where the answer is proven."""
+    if result.status == "optimal" and result.gap is not None:
+        return "0 %"
+    if result.gap is None:
+        return "-"
+    return f"{100 * result.gap:.4g} %" if result.gap >= _LITTLE else "less than 0.0001 %"
+
+
+def _lines(
+    result: Result, details: Sequence[tuple[str, str]], problem: Problem | None, written: str | None
+) -> list[tuple[str, str]]:
+    rows = [*headlines(result), *details]
     if result.violation:
         rows.append(("violations", str(result.violation)))
+        if problem is not None and result.assignment:
+            rows.append(("broken", _broken(problem, result.assignment)))
     if result.reductions is not None:
         rows.append(("reduced", _removed(result.reductions)))
     if result.note is not None:
@@ -56,12 +96,45 @@ def _overview(result: Result, details: Sequence[tuple[str, str]]) -> Table:
     if result.guarantee is not None:
         g = result.guarantee
         rows.append(("guarantee", f"top {100 * g.alpha:g} % with probability {g.probability:.4f} ({g.note})"))
-    return overview(rows)
+    if written is not None:
+        rows.append(("written", written))
+    return rows
+
+
+def _broken(problem: Problem, assignment: Mapping[str, Label]) -> str:
+    """Return the names of the hard constraints that an assignment breaks, the first of them."""
+    values = problem.values_of(assignment).tolist()
+    names = []
+    for i, factor in enumerate(problem.factors):
+        if factor.entry([values[v] for v in factor.scope]) is None:
+            scope = ", ".join(f"{problem.variables[v]} = {problem.label(v, values[v])}" for v in factor.scope)
+            names.append(f"{factor.name or f'factor {i}'} ({scope})")
+    more = len(names) - _MOST_BROKEN
+    return "; ".join(names[:_MOST_BROKEN]) + (f"; and {more} more" if more > 0 else "")
+
+
+def assignment(problem: Problem, values: Mapping[str, Label]) -> Table:
+    """Return the first agents, each with the values of its first variables."""
+    table = Table(box=None, header_style="bold", padding=(0, 1))
+    table.add_column("agent", overflow="fold", max_width=_NAME)
+    table.add_column("assignment (all of it with --json)", overflow="ellipsis", no_wrap=True)
+    owner = problem.owner.tolist()
+    shown = 0
+    for a, name in enumerate(problem.agents):
+        own = [problem.variables[v] for v, whose in enumerate(owner) if whose == a]
+        if own and shown < _MOST_LINES:
+            shown += 1
+            listed = ", ".join(f"{v} = {values[v]}" for v in own[:_MOST_VALUES])
+            table.add_row(Text(name), Text(f"{listed}, ..." if len(own) > _MOST_VALUES else listed))
+        elif own:
+            table.add_row(Text("..."), Text(""))
+            break
+    return table
 
 
 def _removed(removed: Reductions) -> str:
     """Return what was taken out beforehand."""
-    variables = removed.fixed + removed.eliminated + removed.free
+    variables = removed.fixed + removed.merged + removed.eliminated + removed.free
     return f"by {variables:,} variables, {removed.inconsistent + removed.dominated:,} values in {removed.seconds:.3f} s"
 
 
@@ -91,14 +164,15 @@ def _better(gain: float) -> str:
 
 def _agents(agents: tuple[AgentMetrics, ...]) -> Table:
     table = Table(box=None, header_style="bold", padding=(0, 1))
-    for name in ("agent", "method"):
-        table.add_column(name, no_wrap=True)
+    table.add_column("agent", overflow="fold", max_width=_NAME)
+    table.add_column("method", overflow="fold")
     for name in ("variables", "interface", "rows", "work", "time"):
         table.add_column(name, justify="right", no_wrap=True)
     for agent in agents:
-        work = f"{agent.updates:,} updates" if agent.updates and not agent.exact else f"{agent.cells:,} cells"
+        sampled = agent.updates and not agent.exact
+        work = f"{short(agent.updates)} updates" if sampled else f"{short(agent.cells)} cells"
         numbers = (agent.variables, agent.interface, agent.rows)
-        cells = (agent.name, agent.method, *map(str, numbers), work, f"{agent.time:.3f} s")
+        cells = (agent.name, agent.method, *map(short, numbers), work, f"{agent.time:.3f} s")
         table.add_row(*map(Text, cells))
     return table
 

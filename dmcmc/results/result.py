@@ -102,8 +102,9 @@ class Reductions(msgspec.Struct, frozen=True, kw_only=True):
     ----------
     inconsistent, dominated : int
         Values that no assignment has, by arc consistency; values that others are never worse than.
-    fixed, eliminated, free : int
-        Variables that had one value left, that were maximised out in place, and that no factor is over.
+    fixed, merged, eliminated, free : int
+        Variables that had one value left, that were copies of others (``reduce: merge``), that were maximised out in
+        place, and that no factor is over.
     factors, cells : int
         How many fewer factors there are, and fewer entries in all.
     seconds : float
@@ -112,6 +113,7 @@ class Reductions(msgspec.Struct, frozen=True, kw_only=True):
     inconsistent: int = 0
     dominated: int = 0
     fixed: int = 0
+    merged: int = 0
     eliminated: int = 0
     free: int = 0
     factors: int = 0

@@ -12,6 +12,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.reductions.all_different import groups_of
 from dmcmc.inference.reductions.consistency import enforce
+from dmcmc.inference.reductions.copies import merge_copies
 from dmcmc.inference.reductions.dominance import remove_dominated
 from dmcmc.inference.reductions.limit import Limit
 from dmcmc.inference.reductions.network import Infeasible, Network
@@ -31,8 +32,9 @@ class Removed:
     ----------
     inconsistent, dominated : int
         Values without support, and values that others are never worse than.
-    fixed, eliminated, free : int
-        Variables that had one value left, that were maximised out, and that no table is over.
+    fixed, merged, eliminated, free : int
+        Variables that had one value left, that were copies of others, that were maximised out, and that no table is
+        over.
     factors : int
         How many fewer factors there are.
     cells : int
@@ -43,6 +45,7 @@ class Removed:
     inconsistent: int = 0
     dominated: int = 0
     fixed: int = 0
+    merged: int = 0
     eliminated: int = 0
     free: int = 0
     factors: int = 0
@@ -90,7 +93,9 @@ class Reduction:
         )
 
 
-def reduce(problem: Problem, memory: int, limit: Limit | None = None, dense: Problem | None = None) -> Reduction:
+def reduce(
+    problem: Problem, memory: int, limit: Limit | None = None, dense: Problem | None = None, merge: bool = False
+) -> Reduction:
     """Reduce a problem.
 
     In rounds: values without support go (generalised arc consistency, all-different by matching), then variables with
@@ -114,11 +119,14 @@ def reduce(problem: Problem, memory: int, limit: Limit | None = None, dense: Pro
         What all this may take; None for what it takes.
     dense
         The problem as dense tables (:func:`.densify`), where that has been made.
+    merge
+        Make variables one that are copies of each other, whoever owns them: an agent's tables over its copy become
+        tables over another agent's variable. Only where the problem is one of dense tables.
     """
     limit, groups = limit or Limit(), groups_of(problem)
     dense = dense or densify(problem, memory).problem
     if dense.n_variables == problem.n_variables:
-        return _reduced(dense, groups, limit)
+        return _reduced(dense, groups, limit, merge)
     start = time.perf_counter()
     try:
         network = Network.of(dense, limit)
@@ -139,10 +147,10 @@ def reduce(problem: Problem, memory: int, limit: Limit | None = None, dense: Pro
     return small.then(_reduced(dense, (), limit))  # equal indices are not equal values any more
 
 
-def _reduced(problem: Problem, groups: Groups, limit: Limit) -> Reduction:
+def _reduced(problem: Problem, groups: Groups, limit: Limit, merge: bool = False) -> Reduction:
     """Reduce a problem of dense tables."""
     start = time.perf_counter()
-    counts = dict.fromkeys(("inconsistent", "dominated", "fixed", "eliminated"), 0)
+    counts = dict.fromkeys(("inconsistent", "dominated", "fixed", "merged", "eliminated"), 0)
     try:
         network = Network.of(problem, limit)
         if network is None:
@@ -151,6 +159,7 @@ def _reduced(problem: Problem, groups: Groups, limit: Limit) -> Reduction:
             before = sum(counts.values())
             counts["inconsistent"] += enforce(network, groups)
             counts["fixed"] += _fix(network)
+            counts["merged"] += merge_copies(network) if merge else 0
             counts["dominated"] += remove_dominated(network)
             counts["fixed"] += _fix(network)
             counts["eliminated"] += eliminate_small(network)
@@ -214,7 +223,7 @@ def _finished(problem: Problem, network: Network, counts: Mapping[str, int], sta
     )
     removed = Removed(
         **counts,
-        free=problem.n_variables - len(variables) - counts["fixed"] - counts["eliminated"],
+        free=problem.n_variables - len(variables) - sum(counts[way] for way in ("fixed", "merged", "eliminated")),
         factors=len(problem.factors) - len(factors),
         cells=sum(f.table.size for f in problem.factors) - sum(f.table.size for f in factors),
         seconds=time.perf_counter() - start,
@@ -223,4 +232,4 @@ def _finished(problem: Problem, network: Network, counts: Mapping[str, int], sta
     def restore(values: NDArray[np.int64]) -> NDArray[np.int64]:
         return network.restore({v: int(values[i]) for v, i in number.items()})
 
-    return Reduction(reduced, False, removed, len(problem.factors) + counts["eliminated"], restore)
+    return Reduction(reduced, False, removed, len(problem.factors) + counts["merged"] + counts["eliminated"], restore)

@@ -38,7 +38,7 @@ def reduction_of(original: Problem, dense: Problem, config: Settings, stop: Stop
     if config.reduce == "none" or not asked or config.local.guarantee is not None or not _may_pay(dense):
         return None
     limit = Limit(stop=stop) if config.budget.time is None else Limit(_TIME * config.budget.time, stop)
-    reduction = reduce(original, config.budget.bytes, limit, dense)
+    reduction = reduce(original, config.budget.bytes, limit, dense, config.reduce == "merge")
     if reduction.infeasible:
         return replace(reduction, problem=_impossible(original))
     return reduction if _matters(original, reduction) else None

@@ -1,6 +1,7 @@
 """Reductions keep the optimum: brute force before and after, on every kind of factor."""
 
-from itertools import product
+from dataclasses import replace
+from itertools import permutations, product
 
 import numpy as np
 import pytest
@@ -62,10 +63,26 @@ def problems(draw):
     return Problem(names, domains, tuple(f"a{i}" for i in range(agents)), owner, tuple(factors), sense=sense)
 
 
-@given(problems())
+@st.composite
+def with_copies(draw):
+    """A problem some of whose variables are joined one value to one."""
+    original = draw(problems())
+    joined = list(original.factors)
+    for _ in range(draw(st.integers(0, 3))):
+        pairs = [p for p in permutations(range(original.n_variables), 2) if len({*original.domains[list(p)]}) == 1]
+        if pairs:
+            scope = draw(st.sampled_from(pairs))
+            size = int(original.domains[scope[0]])
+            table = np.full((size, size), HARD)
+            table[range(size), draw(st.permutations(range(size)))] = draw(st.integers(-3, 3))
+            joined.append(Factor.of(scope, table if original.sense == "max" else -table, original.sense))
+    return replace(original, factors=tuple(joined))
+
+
+@given(with_copies(), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_the_optimum_is_kept(original):
-    reduction = reduce(original, MEMORY)
+def test_the_optimum_is_kept(original, merge):
+    reduction = reduce(original, MEMORY, merge=merge)
     optimum = best(original)
     if reduction.infeasible:
         assert optimum == HARD
@@ -83,6 +100,23 @@ def test_the_optimum_is_kept(original):
 def chain(n, d, table, domains=None):
     factors = [Factor.of((i, i + 1), table) for i in range(n - 1)]
     return Problem(tuple(map(str, range(n))), domains or [d] * n, ("a",), [0] * n, tuple(factors))
+
+
+def test_copies_of_other_agents_become_one_where_that_is_asked_for():
+    rng = np.random.default_rng(5)
+    same = np.where(np.eye(9, dtype=bool), 0, HARD)
+    clash = np.where(np.eye(9, dtype=bool), HARD, 0)
+    names = ("a: x", "b: x", "a: y", "b: y", "b: z", "c: z", "c: x", "c: y")
+    scopes = [(0, 1), (2, 3), (4, 5), (1, 6), (6, 0), (3, 7)], [(0, 2), (1, 3), (1, 4), (3, 4), (5, 6), (5, 7)]
+    factors = [Factor.of(s, t) for group, t in zip(scopes, (same, clash), strict=True) for s in group]
+    factors += [Factor.of((v,), rng.integers(0, 99, 9)) for v in range(8)]
+    asked = Problem(names, [9] * 8, ("a", "b", "c"), [0, 1, 0, 1, 1, 2, 2, 2], tuple(factors))
+    merged = reduce(asked, MEMORY, merge=True)
+    assert merged.removed.merged == 5
+    assert not reduce(asked, MEMORY).removed.merged
+    assert merged.problem.variables == ("a: x", "a: y", "b: z")
+    restored = merged.restore(np.array([0, 0, 0]))
+    assert len({restored[v] for v in (0, 1, 6)}) == 1
 
 
 def test_a_tree_is_solved():

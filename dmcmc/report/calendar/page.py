@@ -1,0 +1,111 @@
+"""A calendar's answer as one web page that needs nothing else: light or dark, and printable."""
+
+from collections.abc import Sequence
+from datetime import date
+from html import escape
+
+from dmcmc.report.calendar.answer import Answer, Held
+from dmcmc.results.result import Result
+
+_SLOT = 1.35  # rem
+_HUES = 12
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1d2433; --soft: #667; --line: #d9dde6; --paper: #fff; --l: 91%; --e: 45%; }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e6e9f0; --soft: #99a; --line: #3a4152; --paper: #171b24; --l: 25%; --e: 65%; } }
+* { box-sizing: border-box; }
+body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
+  font: 15px/1.4 system-ui, sans-serif; }
+h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .6rem; } p { color: var(--soft); }
+.week { display: grid; gap: 0 .4rem; margin-bottom: 1.5rem; break-inside: avoid; }
+.week h3 { font-size: .9rem; margin: 0 0 .3rem; text-align: center; }
+.hours, .day { position: relative; }
+.hours span { position: absolute; right: .3rem; font-size: .7rem; color: var(--soft); transform: translateY(-50%); }
+.day { border: 1px solid var(--line); border-radius: .3rem;
+  background: repeating-linear-gradient(var(--line) 0 1px, transparent 1px var(--hour)); }
+.event { position: absolute; overflow: hidden; padding: .1rem .3rem; border-radius: .25rem; font-size: .72rem;
+  line-height: 1.2; background: hsl(var(--h) 70% var(--l)); border-left: 3px solid hsl(var(--h) 60% var(--e)); }
+table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem; text-align: left; vertical-align: top;
+  border-bottom: 1px solid var(--line); } td:first-child { white-space: nowrap; }
+@media print { :root { --ink: #000; --soft: #444; --line: #ccc; --paper: #fff; --l: 93%; --e: 40%; }
+  body { margin: 0; max-width: none; font-size: 11px; } .event { print-color-adjust: exact; } }
+"""
+
+
+def page_of(answer: Answer, result: Result) -> str:
+    """Return the page: the weeks as grids, what is not held and why, and everybody's own list."""
+    proven = {"optimal": "proven to be the best calendar"}.get(result.status, "the best calendar that was found")
+    title = escape(answer.calendar.name)
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}</title>",
+        f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>",
+        f"<h1>{title}</h1><p>{len(answer.held)} of {len(answer.calendar.meetings)} meetings held;"
+        f" worth {result.objective}, {proven}.</p>",
+        *(_week(answer, days) for days in _weeks(answer.calendar.grid.days)),
+    ]
+    if answer.missing:
+        rows = (f"<tr><td>{escape(one.meeting.name)}<td>{escape(one.reason)}" for one in answer.missing)
+        parts.append(f"<h2>Not held</h2><table>{''.join(rows)}</table>")
+    parts.append("<h2>By person</h2><table>")
+    for person in answer.calendar.people:
+        own = [held for held in answer.held if person.name in held.people]
+        listed = "<br>".join(f"{_when(held)} {escape(_what(held))}" for held in own) or "–"
+        parts.append(f"<tr><td>{escape(person.name)}<td>{listed}")
+    return "\n".join([*parts, "</table></html>", ""])
+
+
+def _weeks(days: Sequence[date]) -> list[list[int]]:
+    """Return the numbers of the days of each week."""
+    found: dict[int, list[int]] = {}
+    for i, day in enumerate(days):
+        found.setdefault((day.toordinal() - 1) // 7, []).append(i)
+    return list(found.values())
+
+
+def _week(answer: Answer, days: Sequence[int]) -> str:
+    grid = answer.calendar.grid
+    height = f"{grid.slots * _SLOT:.2f}rem"
+    hour = f"{60 / grid.minutes * _SLOT:.3f}rem"
+    marks = []
+    for minute in range(-(-grid.opens // 60) * 60, grid.opens + grid.slots * grid.minutes + 1, 60):
+        top = (minute - grid.opens) / grid.minutes * _SLOT
+        marks.append(f"<span style='top:{top:.2f}rem'>{minute // 60:02d}:00</span>")
+    heads = "<i></i>" + "".join(f"<h3>{grid.days[d]:%a} {grid.days[d].day} {grid.days[d]:%b}</h3>" for d in days)
+    columns = "".join(f"<div class=day style='height:{height}'>{_events(answer, d)}</div>" for d in days)
+    style = f"grid-template-columns:3rem repeat({len(days)},1fr);--hour:{hour}"
+    return f"<div class=week style='{style}'>{heads}<div class=hours>{''.join(marks)}</div>{columns}</div>"
+
+
+def _events(answer: Answer, day: int) -> str:
+    """Return a day's meetings, those at one time side by side."""
+    grid = answer.calendar.grid
+    held = [one for one in answer.held if one.choice.start // grid.slots == day]
+    lanes: list[int] = []  # when each is free again
+    placed: list[tuple[Held, int]] = []
+    for one in held:
+        lane = next((i for i, free in enumerate(lanes) if free <= one.choice.start), len(lanes))
+        lanes[lane : lane + 1] = [one.choice.start + one.meeting.length]
+        placed.append((one, lane))
+    width = 100 / max(1, len(lanes))
+    hues = {meeting.name: i * 360 // _HUES % 360 for i, meeting in enumerate(answer.calendar.meetings)}
+    pieces = []
+    for one, lane in placed:
+        place = (
+            f"top:{one.choice.start % grid.slots * _SLOT:.2f}rem;height:{one.meeting.length * _SLOT - 0.1:.2f}rem;"
+            f"left:{lane * width:.2f}%;width:calc({width:.2f}% - 2px);--h:{hues[one.meeting.name]}"
+        )
+        words = escape(f"{_when(one)} {_what(one)}: {', '.join(one.people)}", quote=True)
+        pieces.append(
+            f'<div class=event style="{place}" title="{words}"><b>{escape(one.meeting.name)}</b><br>'
+            f"{escape(', '.join([*([one.room] if one.room else []), *one.people]))}</div>"
+        )
+    return "".join(pieces)
+
+
+def _when(held: Held) -> str:
+    return f"{held.begin:%a} {held.begin.day} {held.begin:%b %H:%M}-{held.end:%H:%M}"
+
+
+def _what(held: Held) -> str:
+    return f"{held.meeting.name} ({held.room})" if held.room else held.meeting.name
