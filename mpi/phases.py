@@ -152,8 +152,8 @@ def value_phase(
     clocks: dict[int, float],
     steps: Mapping[int, Steps],
     separators: Sequence[tuple[Sequence[int], Sequence[int]]],
-) -> tuple[dict[int, Chosen], dict[int, Sent]]:
-    """Run the VALUE phase for this rank's agents; return the values of their interface variables.
+) -> tuple[dict[int, Chosen], dict[int, Values], dict[int, Sent]]:
+    """Run the VALUE phase for this rank's agents.
 
     The maximisers of the upper tables go along where they differ: they show where the gap comes from.
 
@@ -161,9 +161,19 @@ def value_phase(
     ----------
     separators
         Of each agent, as the tables from below and from above are indexed.
+
+    Returns
+    -------
+    chosen : dict
+        Values of each agent's interface variables.
+    contexts : dict
+        Values of its separator, by the tables from below.
+    sent : dict
+        What each agent has sent.
     """
     order = tree.bottom_up[::-1]
     phase, chosen, sent = _Phase(post, order), dict[int, Chosen](), dict[int, Sent]()
+    contexts: dict[int, Values] = {}
     for agent in _as_they_come(post, "VALUE", _from_above(tree, post.mine(order))):
         context: Chosen = Chosen({}, {})
         if tree.parent[agent] >= 0:
@@ -172,14 +182,14 @@ def value_phase(
         start = time.perf_counter()
         known = phase.attempt(agent, partial(_known, steps[agent], separators[agent], context), context)
         if known is not None:
-            chosen[agent] = _new(known, context)
+            chosen[agent], contexts[agent] = _new(known, context), context.lower
         clocks[agent] += time.perf_counter() - start
         messages = {child: _told(known, separators[child]) for child in tree.children[agent]}
         for child, message in messages.items():
             post.send("VALUE", child, child, message, clocks[agent])
         sent[agent] = Sent(len(messages), sum(map(value_size, messages.values())))
     phase.close()
-    return chosen, sent
+    return chosen, contexts, sent
 
 
 def _told(known: Chosen | None, separators: tuple[Sequence[int], Sequence[int]]) -> Chosen | None:

@@ -1,6 +1,60 @@
 """Which rank works for which agent."""
 
 from collections.abc import Sequence
+from itertools import accumulate
+
+_WORTH = 1.1  # times the load of the busiest rank that fewer messages between ranks may cost
+
+
+def place(costs: Sequence[float], parent: Sequence[int], ranks: int) -> tuple[int, ...]:
+    """Return a rank for each agent: parts of the agents' tree where that divides the work well, so that few messages
+    go between ranks, else :func:`place_agents`.
+
+    Parameters
+    ----------
+    costs
+        Estimates of each agent's work.
+    parent
+        The agents' tree; −1 for roots.
+
+    Examples
+    --------
+    >>> place([1.0] * 6, [-1, 0, 0, 1, 1, 2], ranks=2)
+    (0, 0, 1, 0, 1, 1)
+    """
+    spread, near = place_agents(costs, ranks), place_on_tree(costs, parent, ranks)
+    return near if _busiest(costs, near, ranks) <= _WORTH * _busiest(costs, spread, ranks) else spread
+
+
+def place_on_tree(costs: Sequence[float], parent: Sequence[int], ranks: int) -> tuple[int, ...]:
+    """Return a rank for each agent: the tree, depth first, cut into as many pieces of about equal work.
+
+    A subtree is a piece of that order, so most edges stay within a rank. Every rank has an agent if there are enough.
+
+    Examples
+    --------
+    >>> place_on_tree([1.0, 1.0, 1.0, 1.0], [-1, 0, 1, 0], ranks=2)
+    (0, 0, 1, 1)
+    """
+    count = len(parent)
+    children: list[list[int]] = [[] for _ in range(count)]
+    for agent in range(count - 1, -1, -1):
+        if parent[agent] >= 0:
+            children[parent[agent]].append(agent)
+    order, stack = list[int](), [a for a in range(count - 1, -1, -1) if parent[a] < 0]
+    while stack:
+        order.append(stack.pop())
+        stack.extend(children[order[-1]])
+    work = [max(costs[agent], 1e-12) for agent in order]
+    total, used = sum(work), min(ranks, count)
+    owner, rank = [0] * count, 0
+    for place, (agent, after) in enumerate(zip(order, accumulate(work), strict=True)):
+        middle = after - work[place] / 2
+        if place and rank + 1 < used and middle >= total * (rank + 1) / used:
+            rank += 1
+        rank = max(rank, used - (count - place))  # one agent at least for each of the ranks that follow
+        owner[agent] = rank
+    return tuple(owner)
 
 
 def place_agents(costs: Sequence[float], ranks: int) -> tuple[int, ...]:
@@ -21,3 +75,11 @@ def place_agents(costs: Sequence[float], ranks: int) -> tuple[int, ...]:
         owner[agent] = rank
         load[rank] += max(costs[agent], 1e-12)
     return tuple(owner)
+
+
+def _busiest(costs: Sequence[float], owner: Sequence[int], ranks: int) -> float:
+    """Return the work of the rank that has most of it."""
+    load = [0.0] * ranks
+    for cost, rank in zip(costs, owner, strict=True):
+        load[rank] += max(cost, 1e-12)
+    return max(load, default=0.0)

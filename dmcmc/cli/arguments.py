@@ -14,7 +14,7 @@ _EXITS = (
     " 2 bad input or not available, 3 proven infeasible, 130 or 143 interrupted before there was an answer"
 )
 _RENAMED = {"--partition": "--split"}
-_COMMANDS = ("run", "solve", "init", "generate", "convert", "graph", "samplers", "algorithms", "info")
+_COMMANDS = ("run", "solve", "init", "generate", "convert", "split", "graph", "samplers", "algorithms", "info")
 
 Commands = Any  # argparse calls it _SubParsersAction
 
@@ -88,6 +88,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     _add_generate(commands)
     commands._parser_class = _Parser
     _add_convert(commands)
+    _add_split(commands)
     _add_graph(commands)
     for name, text in (
         ("samplers", "list the local solvers"),
@@ -107,6 +108,9 @@ def _add_run(commands: Commands) -> None:
         epilog=_EXITS,
     )
     run.add_argument("config", metavar="CONFIG.yaml", help="what to solve and how, or a calendar; - is standard input")
+    run.add_argument(
+        "--share-assignment", action="store_true", help="with problem.directory: gather the values of all agents"
+    )
     _add_run_options(run)
     _add_file_options(run)
 
@@ -167,6 +171,18 @@ def _add_convert(commands: Commands) -> None:
     convert.add_argument("output", metavar="OUT", help="the file to write; its name says the format")
     _add_write_options(convert)
     _add_file_options(convert)
+
+
+def _add_split(commands: Commands) -> None:
+    split = commands.add_parser(
+        "split",
+        help="write one file an agent, with only what that agent may know",
+        description="Write a problem as a folder: one file an agent with only what that agent may know, and a small"
+        " index. A configuration with 'problem: {directory: DIR}' solves it; each rank reads its own agents' files.",
+    )
+    split.add_argument("input", metavar="PROBLEM", help="a problem file, or a configuration")
+    split.add_argument("output", metavar="DIR", help="the folder to write")
+    _add_file_options(split)
 
 
 def _add_graph(commands: Commands) -> None:

@@ -18,7 +18,7 @@ from dmcmc.config.configuration import Config
 from dmcmc.config.problem_section import problem_of
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, Unavailable
 from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
@@ -92,8 +92,9 @@ class _Job(NamedTuple):
     """What every rank knows before the work starts."""
 
     config: Config
-    problem: Problem
+    problem: Problem | None  # None where each rank reads its own agents' files
     explain: bool
+    share_assignment: bool = False
 
 
 def _prepare(arguments: Namespace) -> "_Job | SolveJob":
@@ -105,6 +106,13 @@ def _prepare(arguments: Namespace) -> "_Job | SolveJob":
     check_options(arguments, arguments.config)
     config, document = configuration(arguments.config, arguments.set, options_of(arguments))
     check_run(config, document)
+    if "directory" in config.problem:
+        if arguments.explain:
+            raise Unavailable("--explain: nobody knows what all agents will do; leave it out with problem.directory")
+        shared = arguments.share_assignment or config.problem.get("share_assignment", False)
+        return _Job(config, None, False, shared)
+    if arguments.share_assignment:
+        raise ConfigError("--share-assignment: is for problem.directory; the answer to one file is whole anyway")
     return _Job(config, problem_of(config.problem, document), arguments.explain)
 
 
@@ -115,8 +123,11 @@ def _solve(job: "_Job | SolveJob", world: "World", ending: "Ending | None") -> O
         return solve_command.work(job, world, ending)
     from dmcmc.cli.progress import progress_for
     from dmcmc.run.algorithms.solve import solve
+    from dmcmc.run.private.solve import solve_directory
 
     with progress_for(world.rank) as progress:
+        if job.problem is None:
+            return solve_directory(job.config.problem["directory"], job.config, world, progress, job.share_assignment)
         return solve(job.problem, job.config, world, progress, explainer(job.explain), ending)
 
 
@@ -201,6 +212,16 @@ def convert(arguments: Namespace) -> int:
     return 0
 
 
+def split(arguments: Namespace) -> int:
+    """Write one file an agent and say how many there are."""
+    from dmcmc.formats import agent_files
+
+    problem, config = load(arguments.input, arguments)
+    count = agent_files.write(problem, arguments.output, config.budget.bytes)
+    emit(f"{arguments.output}: {_count(count, 'agent')}, a file each, and {agent_files.INDEX}")
+    return 0
+
+
 def graph(arguments: Namespace) -> int:
     """Show and draw a problem's graphs."""
     from dmcmc.report.graph import facts_of
@@ -273,6 +294,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "init": init,
     "generate": generate,
     "convert": convert,
+    "split": split,
     "graph": graph,
     "samplers": samplers,
     "algorithms": algorithms,

@@ -20,10 +20,12 @@ OPTION_OF = {"budget.time": "timeout", "budget.gap": "gap", "budget.memory": "me
 class Config(Settings, frozen=True, kw_only=True):
     """What to solve, and how.
 
-    ``problem`` is ``{file: PATH}``, or ``{generator: NAME, ...}`` with the generator's parameters. Beside a file,
-    ``format`` may say what :data:`dmcmc.formats.registry.FORMATS` calls it, ``evidence`` where the observations of a
-    UAI or BIF network are, ``distribution`` where a pyDCOP problem's owners are; ``agents`` (a number) and ``split``
-    (one of :data:`dmcmc.inference.dpop.split.METHODS`) give the variables to new agents. ``reduce`` stands there too.
+    ``problem`` is ``{file: PATH}``, ``{generator: NAME, ...}`` with the generator's parameters, or
+    ``{directory: PATH}`` as ``dmcmc split`` writes it, with ``share_assignment`` where all may know the answer. Beside
+    a file, ``format`` may say what :data:`dmcmc.formats.registry.FORMATS` calls it, ``evidence`` where the observations
+    of a UAI or BIF network are, ``distribution`` where a pyDCOP problem's owners are; ``agents`` (a number) and
+    ``split`` (one of :data:`dmcmc.inference.dpop.split.METHODS`) give the variables to new agents. ``reduce`` stands
+    there too.
     """
 
     problem: Annotated[dict[str, Any], Meta(description="{file: PATH} or {generator: NAME, ...}")]
@@ -37,7 +39,7 @@ def read_config(
     Parameters
     ----------
     path
-        A YAML file. ``problem.file``, ``problem.evidence`` and ``problem.distribution`` in it are relative to its
+        A YAML file. ``problem.file``, ``.directory``, ``.evidence`` and ``.distribution`` in it are relative to its
         folder; everything else (``output``, and what is given as an override) is relative to the current folder.
     overrides
         ``"key.sub=value"`` each, the value in YAML; sections are created where needed.
@@ -54,7 +56,7 @@ def read_config(
     document = read(os.fspath(path))
     problem = document.data.get("problem")
     if isinstance(problem, dict):
-        for name in ("file", "evidence", "distribution"):
+        for name in ("file", "evidence", "distribution", "directory"):
             if isinstance(problem.get(name), str):
                 problem[name] = os.path.join(os.path.dirname(os.fspath(path)), problem[name])
     for text in overrides:

@@ -13,13 +13,13 @@ REDUCE = ("auto", "merge", "none")
 
 def check_section(problem: Mapping[str, Any], document: Document) -> None:
     """Raise what is wrong with the section, as far as that shows without reading the file."""
-    given = [name for name in ("file", "generator") if name in problem]
+    given = [name for name in ("file", "generator", "directory") if name in problem]
     if len(given) != 1:
-        found = "both" if given else "neither"
-        raise ConfigError(f"{document.at(('problem',))}: expected either 'file' or 'generator', got {found}")
+        found = " and ".join(given) if given else "none of them"
+        raise ConfigError(f"{document.at(('problem',))}: expected 'file', 'generator' or 'directory', got {found}")
     place = document.at(("problem", given[0]))
     if not isinstance(problem[given[0]], str) or not problem[given[0]]:
-        what = "a file path" if given == ["file"] else "the name of a generator"
+        what = {"file": "a file path", "directory": "a folder"}.get(given[0], "the name of a generator")
         raise ConfigError(f"{place}: expected {what}, got {show(problem[given[0]])}")
     if given == ["file"]:
         if "partition" in problem:
@@ -32,12 +32,25 @@ def check_section(problem: Mapping[str, Any], document: Document) -> None:
             raise ConfigError(f"{document.at(('problem', 'agents'))}: expected a whole number, got {show(agents)}")
         if "split" in problem and "agents" not in problem:
             raise ConfigError(f"{document.at(('problem', 'split'))}: problem.agents says how many; it is missing")
+    if given == ["directory"]:
+        _check_directory(problem, document)
     if problem.get("reduce", "auto") not in REDUCE:
         given_value = show(problem["reduce"])
         raise ConfigError(f"{document.at(('problem', 'reduce'))}: expected auto, merge or none, got {given_value}")
     for name, value in problem.items():
         if not isinstance(value, str | int | float):
             raise ConfigError(f"{document.at(('problem', name))}: expected a word or a number, got {show(value)}")
+
+
+def _check_directory(problem: Mapping[str, Any], document: Document) -> None:
+    """Raise what is wrong with the section of a problem whose agents have files of their own."""
+    for name in problem.keys() - {"directory", "share_assignment"}:
+        place = document.at(("problem", name))
+        raise ConfigError(f"{place}: unknown key; beside a folder of agents' files: share_assignment")
+    shared = problem.get("share_assignment", False)
+    if not isinstance(shared, bool):
+        place = document.at(("problem", "share_assignment"))
+        raise ConfigError(f"{place}: expected true or false, got {show(shared)}")
 
 
 def problem_of(section: Mapping[str, Any], document: Document | None = None) -> Problem:
@@ -56,6 +69,8 @@ def problem_of(section: Mapping[str, Any], document: Document | None = None) -> 
         What the generator or the file reader finds wrong, after the place in the configuration.
     """
     at = (document or Document("")).at
+    if "directory" in section:
+        raise ConfigError(f"{at(('problem', 'directory'))}: each agent has a file of its own; only 'run' reads them")
     if "file" in section:
         from dmcmc.formats import registry as formats
 

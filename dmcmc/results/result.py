@@ -177,7 +177,7 @@ class Result(Output, frozen=True, kw_only=True):
     violation
         Hard constraints that the assignment breaks.
     assignment
-        Value labels by variable name.
+        Value labels by variable name; None where there is none, and where agents keep theirs to themselves.
     sense
         ``max`` or ``min``.
     time
@@ -230,7 +230,7 @@ class Result(Output, frozen=True, kw_only=True):
         """What the command line exits with: 0 for an assignment that breaks nothing, 3 if proven infeasible, else 1."""
         if self.status == "infeasible":
             return 3
-        return 0 if self.assignment is not None and self.violation == 0 else 1
+        return 0 if self.violation == 0 else 1
 
 
 def gap_of(objective: Number | None, bound: Number | None) -> float | None:

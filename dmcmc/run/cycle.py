@@ -68,6 +68,8 @@ class Cycle:
         Values of all variables of this rank's agents.
     chosen : dict
         Each agent's interface values, by the tables from below and by those from above, as those are indexed.
+    contexts : dict
+        Values of each agent's separator, by the tables from below.
     roots : dict
         Upper UTIL values of the roots here; None where something has no bound.
     sent : list of dict
@@ -77,6 +79,7 @@ class Cycle:
     steps: dict[int, Steps]
     values: dict[int, int]
     chosen: dict[int, Chosen]
+    contexts: dict[int, dict[int, int]]
     roots: dict[int, Number | None]
     sent: list[dict[int, Sent]]
 
@@ -113,7 +116,7 @@ def run_cycle(
     """
     steps, up = _send_up(setup, post, clocks, _Making(tables, sides, replace(setup.backend, stop=stop), larger))
     separators = [(sides.lower.scope(s), sides.upper.scope(s)) if s else ((), ()) for s in setup.tree.separators]
-    chosen, down = value_phase(setup.tree, post, clocks, steps, separators)
+    chosen, contexts, down = value_phase(setup.tree, post, clocks, steps, separators)
 
     def values() -> dict[int, int]:
         found: dict[int, int] = {}
@@ -127,7 +130,8 @@ def run_cycle(
         if setup.tree.parent[agent] < 0
     }
     found = post.world.together(values)
-    return Cycle({agent: step.finished() for agent, step in steps.items()}, found, chosen, roots, [*up, down])
+    finished = {agent: step.finished() for agent, step in steps.items()}
+    return Cycle(finished, found, chosen, contexts, roots, [*up, down])
 
 
 class _Making(NamedTuple):

@@ -42,7 +42,7 @@ def first_tables(
     setup: Setup,
     world: World,
     mine: Sequence[int],
-    best: NDArray[np.int64],
+    best: NDArray[np.int64] | None,
     advance: Callable[[int], None],
     near: Callable[[Mapping[int, Number]], bool],
 ) -> tuple[Setup, dict[int, Agent], Sides]:
@@ -54,7 +54,7 @@ def first_tables(
     Parameters
     ----------
     best
-        The best assignment so far: rows begin with its hidden values.
+        The best assignment so far: rows begin with its hidden values; None where nobody has one.
     near
         Whether at most what some agents can be worth makes the gap as small as was asked for.
     """

@@ -141,7 +141,7 @@ def result_of(
     for share in shares:
         metrics |= share.metrics
     agents = tuple(metrics[a] for a in sorted(metrics))
-    guarantee, why_not = _guarantee(parts, agents)
+    guarantee, why_not = guarantee_of(parts, agents)
     status = "timeout" if incumbent.timed_out and not incumbent.reached else outcome.status
     return Result(
         status=status,
@@ -168,7 +168,7 @@ def result_of(
             parts.config,
             ranks,
             parts.backend.threads if isinstance(parts, Setup) else cores(),
-            _plan(parts, agents) if isinstance(parts, Setup) else {},
+            choices_of(parts, agents) if isinstance(parts, Setup) else {},
             "cuda" if any(share.used_gpu for share in shares) else "cpu",
         ),
     )
@@ -181,7 +181,7 @@ def _work(ledger: Ledger) -> tuple[WorkDone, ...]:
     )
 
 
-def _guarantee(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:
+def guarantee_of(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:
     """Return what Theorem 1 claims of what was done, or why it claims nothing; neither if that was not asked for.
 
     It is about samples of one Markov chain that is irreducible and aperiodic, drawn for every row, of which DPOP finds
@@ -209,7 +209,7 @@ def _guarantee(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[Guarante
     return None, f"no guarantee: {why}"
 
 
-def _plan(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
+def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
     """Return what was chosen, as plain data."""
     names = setup.problem.agents
     return {

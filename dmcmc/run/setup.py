@@ -21,7 +21,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
-from dmcmc.mpi.placement import place_agents
+from dmcmc.mpi.placement import place
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import arithmetic_for, room_for_steps
 from dmcmc.run.reduced.after import Asked
@@ -195,7 +195,30 @@ def prepare(original: Problem, config: Settings, world: World, measure: Callable
     return plan(divided(original, config, world), world, measure)
 
 
-def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates, stop: Stop = NO_STOP) -> Setup:
+class Placed(NamedTuple):
+    """What is agreed on before agents' own parts are read, where each rank reads those of its agents only.
+
+    Attributes
+    ----------
+    tree : PseudoTree
+    owner : tuple of int
+        The rank of each agent.
+    shares : Shares
+        Of the budget.
+    """
+
+    tree: PseudoTree
+    owner: tuple[int, ...]
+    shares: Shares
+
+
+def plan(
+    parts: Divided,
+    world: World,
+    measure: Callable[[], Rates] = load_rates,
+    stop: Stop = NO_STOP,
+    placed: Placed | None = None,
+) -> Setup:
     """Choose each agent's method and place the agents; called by all ranks.
 
     The costly part, planning each agent's elimination, is shared out among the ranks. What depends on a machine is
@@ -207,26 +230,27 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
         Returns this machine's rates, where a choice depends on them.
     stop
         When the run has to end.
+    placed
+        Where each rank knows its own agents' factors only.
 
     Raises
     ------
     ResourceError
         If an agent's tables do not fit the memory; :class:`.OutOfTime` as ``stop`` says.
     """
-    problem, config, division, arithmetic = parts.problem, parts.config, parts.division, parts.arithmetic
-    if config.local.order is not None:
-        division = _ordered(division, problem, config.local.order, world)
-    if config.budget.time is not None:
-        soon = stop.by(time.perf_counter() + _SLOW * config.budget.time)
-        division = division.searching(words_for(config.budget.time), soon)
-    shares = world.together(lambda: shares_of(config.budget.bytes, parts.asked.problem, parts.original, problem))
-    # By the clock ranks could come to different trees.
-    tree = world.decided(lambda: build_pseudotree(problem, division, stop))
+    problem, config, arithmetic = parts.problem, parts.config, parts.arithmetic
+    division = _searching(parts, world, stop)
+    if placed is None:
+        shares = world.together(lambda: shares_of(config.budget.bytes, parts.asked.problem, parts.original, problem))
+        # By the clock ranks could come to different trees.
+        tree = world.decided(lambda: build_pseudotree(problem, division, stop))
+    else:
+        tree, shares = placed.tree, placed.shares
     threads = max(1, cores() // world.local_size)
     counting = _Counting(
         config, arithmetic, shares, _rows_at_most(division, config, shares), _listed_at_most(parts, shares)
     )
-    surveys = _surveys(division, counting, world, threads, stop)
+    surveys = _surveys(division, counting, world, threads, stop, None if placed is None else placed.owner)
     backend = world.together(partial(Backend.of, config.device, threads, world.local_size))
 
     def decision() -> tuple[Limits, Rates, tuple[Choice, ...], int, tuple[int, ...]]:
@@ -234,9 +258,10 @@ def plan(parts: Divided, world: World, measure: Callable[[], Rates] = load_rates
         choices = _choose(surveys, config.local.method, limits, rates)
         size = arithmetic.dtype.itemsize
         room = size * room_for_steps(parts, tree, surveys, choices, shares.steps // size)
-        return limits, rates, choices, room, place_agents([choice.seconds for choice in choices], world.size)
+        return limits, rates, choices, room, place([choice.seconds for choice in choices], tree.parent, world.size)
 
     limits, rates, choices, room, owner = world.decided(decision)
+    owner = owner if placed is None else placed.owner
     return Setup(
         asked=parts.asked,
         original=parts.original,
@@ -267,6 +292,11 @@ class _Counting(NamedTuple):
     rows: int
     listed: int
 
+    @property
+    def planned(self) -> bool:
+        """Whether eliminations are of interest."""
+        return self.config.local.method in ("auto", "exact")
+
 
 def _rows_at_most(division: Division, config: Settings, shares: Shares) -> int:
     """Return the most rows of a sampled agent's table; fewer where all agents' would be too many for the memory."""
@@ -275,6 +305,17 @@ def _rows_at_most(division: Division, config: Settings, shares: Shares) -> int:
     sizes = [_ROW + _STATES * len(local.hidden) for local in division.locals]
     needs = [size * min(local.rows, _ENUMERATED) for size, local in zip(sizes, division.locals, strict=True)]
     return max(1, min(_ENUMERATED, int(largest_share(needs, shares.kept)) // max(sizes, default=1)))
+
+
+def _searching(parts: Divided, world: World, stop: Stop) -> Division:
+    """Return the division with the orders that somebody wants, or with an end to the search for them."""
+    division, config = parts.division, parts.config
+    if config.local.order is not None:
+        division = _ordered(division, parts.problem, config.local.order, world)
+    if config.budget.time is not None:
+        soon = stop.by(time.perf_counter() + _SLOW * config.budget.time)
+        division = division.searching(words_for(config.budget.time), soon)
+    return division
 
 
 def _ordered(division: Division, problem: Problem, path: str, world: World) -> Division:
@@ -295,21 +336,30 @@ def _listed_at_most(parts: Divided, shares: Shares) -> int:
     return max(_LISTED_LEAST, min(_LISTED, isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, most)))))
 
 
-def _surveys(division: Division, counting: _Counting, world: World, threads: int, stop: Stop) -> tuple[Survey, ...]:
-    """Count all agents' work, each on one rank."""
-    mine, planned = division.locals[world.rank :: world.size], counting.config.local.method in ("auto", "exact")
+def _surveys(
+    division: Division,
+    counting: _Counting,
+    world: World,
+    threads: int,
+    stop: Stop,
+    owner: tuple[int, ...] | None,
+) -> tuple[Survey, ...]:
+    """Count all agents' work, each on one rank: that of its owner, who keeps its order to himself, if there are any."""
+    private, agents = owner is not None, len(division.locals)
+    home = [agent % world.size for agent in range(agents)] if owner is None else owner
+    mine, planned = [division.locals[a] for a in range(agents) if home[a] == world.rank], counting.planned
 
-    def count() -> list[tuple[Survey, Order | None]]:
+    def count() -> dict[int, tuple[Survey, Order | None]]:
         if planned:
             run_parallel([partial(getattr, local, "plan") for local in mine], threads)
-        return [(_survey(local, counting, stop), local.order if planned else None) for local in mine]
+        told = planned and not private
+        return {local.agent: (_survey(local, counting, stop), local.order if told else None) for local in mine}
 
-    parts = world.allgather(world.together(count))
-    counted = [parts[agent % world.size][agent // world.size] for agent in range(len(division.locals))]
-    for local, (_, order) in zip(division.locals, counted, strict=True):
-        if order is not None:
+    counted = world.merged(world.together(count))
+    for local in division.locals:
+        if (order := counted[local.agent][1]) is not None:
             local.take_order(order)
-    return tuple(work for work, _ in counted)
+    return tuple(counted[agent][0] for agent in range(agents))
 
 
 def _survey(local: LocalProblem, counting: _Counting, stop: Stop) -> Survey:
@@ -327,8 +377,7 @@ def _survey(local: LocalProblem, counting: _Counting, stop: Stop) -> Survey:
             hidden = (*local.interface, *local.hidden)
             checked = LocalProblem(local.agent, (), hidden, local.factors, local.domains)
         registry.get(options.method).check(checked, memory, arithmetic)
-    planned = options.method in ("auto", "exact")
-    return survey(local, listed, options.runs, options.samples, memory, arithmetic, planned)
+    return survey(local, listed, options.runs, options.samples, memory, arithmetic, counting.planned)
 
 
 def _choose(surveys: Sequence[Survey], method: str, limits: Limits, rates: Rates) -> tuple[Choice, ...]:

@@ -44,7 +44,11 @@ def shares_of(budget: int, *problems: Problem) -> Shares:
     ResourceError
         If their tables alone take all of it.
     """
-    size = bytes_of_tables(*problems)
+    return shares_beside(bytes_of_tables(*problems), budget)
+
+
+def shares_beside(size: int, budget: int) -> Shares:
+    """Divide a budget of which the problem's own tables take ``size``; as :func:`shares_of`."""
     if size >= budget:
         raise ResourceError(
             f"the problem's own tables take {readable(size)} and budget.memory allows {readable(budget)}; raise it"

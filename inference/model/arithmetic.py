@@ -6,7 +6,7 @@ of the whole problem together are smaller than that half. So no sum wraps and no
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -140,15 +140,41 @@ def arithmetic_of(flat: FlatTables) -> Arithmetic:
     ProblemError
         If they are beyond :data:`LARGEST` even for float64.
     """
-    total = sum(magnitudes(flat))
+    whole = flat.data.dtype.kind == "i"
+    return narrowest(_sum(magnitudes(flat), whole), whole)
+
+
+def narrowest(total: int | float, whole: bool) -> Arithmetic:
+    """Return the narrowest exact arithmetic for sums that are no larger than ``total``.
+
+    Parameters
+    ----------
+    whole
+        Whether all entries are integers.
+
+    Raises
+    ------
+    ProblemError
+        As :func:`arithmetic_of`.
+    """
     if not total <= LARGEST:
         raise ProblemError(
             f"the utilities add up to {float(total):.3g}, more than {LARGEST:.3g}; scale them down: beyond it a float64"
             " has no room for sums of bounds and differences"
         )
-    if flat.data.dtype.kind == "i":
+    if whole:
         for dtype in (np.dtype(np.int32), np.dtype(np.int64)):
             lowest = int(np.iinfo(dtype).min) // ADDENDS
             if total < -(lowest // 2):
                 return Arithmetic(dtype, lowest, total, True)
-    return Arithmetic(np.dtype(np.float64), -np.inf, total, flat.data.dtype.kind == "i")
+    return Arithmetic(np.dtype(np.float64), -np.inf, total, whole)
+
+
+def _sum(numbers: Sequence[int | float], whole: bool) -> int | float:
+    """Return a sum that is the same in any order: exact, rounded once."""
+    if whole:
+        return sum(numbers)
+    try:
+        return math.fsum(numbers)
+    except OverflowError:
+        return math.inf

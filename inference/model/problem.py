@@ -286,19 +286,10 @@ class Problem:
         return self._inside(self._entries(values))
 
     def _evaluation(self, entries: Sequence[int | float | None]) -> Evaluation:
-        total: int | float = 0
-        violation = 0
-        constants: list[int | float] = []
-        for factor, entry in zip(self.factors, entries, strict=True):
-            if entry is None:
-                violation += 1
-            elif factor.scope:
-                total += entry
-            else:
-                constants.append(entry)
-        if constants:  # however large they are, they take nothing away from the rest
-            total = nearest(exact_sum([total, *constants]))
-        return Evaluation(self.to_own_sense(total), violation)
+        allowed = [entry for entry in entries if entry is not None]
+        # However large some are, they take nothing away from the rest, and their order does not matter.
+        total = nearest(exact_sum(allowed))
+        return Evaluation(self.to_own_sense(total), len(entries) - len(allowed))
 
     def _inside(self, entries: Sequence[int | float | None]) -> Exact:
         pairs = zip(self.factors, entries, strict=True)

@@ -1,0 +1,243 @@
+"""Solve a problem of which each rank reads its own agents' parts only; by work that is fixed, without a time budget.
+
+Everybody knows the index: agents, and the scopes of factors between them. The agents' tree and the ranks' agents
+follow from it. Numbers, choices, evaluation and bound are agreed by sums and by counts of work; what agents tell each
+other are DPOP's messages, over variables that they share.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from dmcmc.algorithms import registry
+from dmcmc.config.settings import Settings
+from dmcmc.files.write import replace_file
+from dmcmc.formats.agent_files import Index, read_agent, read_index
+from dmcmc.inference.dpop.pseudotree import build_pseudotree
+from dmcmc.inference.model.exact_sum import not_below
+from dmcmc.inference.model.problem import Label, Problem
+from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.device import opened
+from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.placement import place
+from dmcmc.mpi.post import Post
+from dmcmc.mpi.world import World
+from dmcmc.results.outcome import Outcome, Proof, judge
+from dmcmc.results.provenance import provenance
+from dmcmc.results.result import AgentMetrics, Result
+from dmcmc.run.cycle import Cycle, Sides, run_cycle
+from dmcmc.run.first_tables import first_tables
+from dmcmc.run.incumbent import total_of
+from dmcmc.run.metrics import Work, choices_of, guarantee_of, metrics_of
+from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
+from dmcmc.run.private.view import View, view_of
+from dmcmc.run.progress import Progress, Silent
+from dmcmc.run.reduced.after import Asked
+from dmcmc.run.setup import Divided, Placed, Setup, plan, sharing_memory
+from dmcmc.run.solve import solve
+from dmcmc.run.warm_up import warm_up_planning, warm_up_solving
+from dmcmc.samplers.contract.protocol import SampledTable
+
+Read = Callable[[Index, int], Problem]
+
+
+def solve_directory(
+    folder: str | os.PathLike[str],
+    config: Settings,
+    world: World | None = None,
+    progress: Progress | None = None,
+    share_assignment: bool = False,
+) -> Result | None:
+    """Solve a problem that ``dmcmc split`` has written; called by every rank with the same arguments.
+
+    Parameters
+    ----------
+    folder
+        Rank 0 reads the index, every rank its own agents' files.
+    share_assignment
+        Gather the assignment. Else each rank keeps its agents' values: where ``config.output`` is given it writes one
+        file an agent into a folder beside it.
+
+    Returns
+    -------
+    Result or None
+        The result on rank 0, None on the others.
+
+    Raises
+    ------
+    DmcmcError
+        What is wrong with a file, or does not fit the memory; on every rank alike.
+    """
+    world = world or World()
+    try:
+        _refuse(config)
+        index = world.decided(lambda: read_index(folder))
+        config = sharing_memory(config, world)
+        with ACCOUNT.open(config.budget.bytes, resident_memory()):
+            run = _Run(index, config, world, progress or Silent())
+            return run.solve(partial(read_agent, folder), share_assignment)
+    except BaseException as error:
+        world.give_up(error)
+        raise
+
+
+def _refuse(config: Settings) -> None:
+    """Refuse what needs the whole problem."""
+    if config.budget.time is not None:
+        raise Unavailable("problem.directory: is solved by fixed work; leave budget.time out, or give problem.file")
+    if config.local.order is not None:
+        raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
+    if (asked := config.asked_algorithm.name) != registry.OWN:
+        raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {asked}; leave algorithm out")
+    if config.search == "toulbar2":
+        raise Unavailable("problem.directory: search: toulbar2 needs the whole problem; give problem.file")
+
+
+class _Run:
+    """One rank's part of a run."""
+
+    def __init__(self, index: Index, config: Settings, world: World, progress: Progress) -> None:
+        self.index, self.config, self.world, self.progress = index, config, world, progress
+        everybody = view_of(index, {})
+        self.tree = world.decided(lambda: build_pseudotree(everybody.problem, everybody.division))
+        self.owner = place(list(map(float, index.entries)), self.tree.parent, world.size)
+        self.mine = [agent for agent, rank in enumerate(self.owner) if rank == world.rank]
+
+    def solve(self, read: Read, share_assignment: bool) -> Result | None:
+        """Read this rank's parts, plan, make tables, combine them, and put the ranks' parts together."""
+        world, config = self.world, self.config
+        warm_up_planning(config, world, self.progress)
+        start = time.perf_counter()
+        view = view_of(self.index, world.together(lambda: {agent: read(self.index, agent) for agent in self.mine}))
+        setup, factors = self._plan(view)
+        start += warm_up_solving(setup, world, self.progress, solve, stoppable=False)
+        self.progress.stage("local tables", len(self.mine))
+        setup, agents, sides = first_tables(
+            setup, world, self.mine, None, self.progress.advance, near=lambda bounds: False
+        )
+        self.progress.stage("combining")
+        tables = {number: agent.exported() for number, agent in agents.items()}
+        clocks = {number: agent.table.seconds for number, agent in agents.items()}
+        cycle = run_cycle(setup, Post(world, setup.owner), clocks, tables, sides, NO_STOP)
+        outcome = self._outcome(view, setup, cycle, sides, factors)
+        own = self._assignment(view, cycle)
+        assignment = self._shared(own) if share_assignment else None
+        if not share_assignment:
+            self._keep(own)
+        metrics = world.together(lambda: {a: self._metrics(setup, a, tables, cycle) for a in self.mine})
+        shares = world.gather((metrics, max(clocks.values(), default=0.0), opened()))
+        if shares is None:
+            return None
+        assert outcome is not None
+        return self._result(setup, outcome, assignment, shares, time.perf_counter() - start)
+
+    def _plan(self, view: View) -> tuple[Setup, int]:
+        """Agree on numbers and memory, and choose what each agent does; return that with the number of factors."""
+        world, config = self.world, self.config
+        counted = view.counted(self.mine, self.tree.placed)
+        arithmetic, factors = numbers_of(counted, view.division.constants, config.combine, world)
+        shares = shares_among(counted, config.budget.bytes, world)
+        parts = Divided(Asked(view.problem), view.problem, view.problem, config, view.division, arithmetic)
+        return plan(parts, world, placed=Placed(self.tree, self.owner, shares)), factors
+
+    def _outcome(self, view: View, setup: Setup, cycle: Cycle, sides: Sides, factors: int) -> Outcome | None:
+        """Hold what the assignment is worth against what is proven (rank 0)."""
+        constants = view.division.constants
+
+        def valued() -> Valued:
+            known = dict(cycle.values)
+            for agent in self.mine:
+                known |= sides.lower.expand(cycle.contexts[agent])
+            return value_of(view.counted(self.mine, self.tree.placed), known)
+
+        parts = self.world.gather((self.world.together(valued), cycle.roots))
+        if parts is None:
+            return None
+        worth = worth_of_all([part for part, _ in parts], view.problem, constants)
+        roots: dict[int, Number | None] = {}
+        for _, part in parts:
+            roots |= part
+        bound = total_of({agent: roots[agent] for agent in sorted(roots)}, setup.arithmetic)
+        if bound is not None and worth.kept == 0:
+            bound = max(bound, not_below(worth.utility))
+        proof = None if bound is None else Proof([bound], setup.arithmetic, factors)
+        return judge(view.problem, worth, constants, proof)
+
+    def _assignment(self, view: View, cycle: Cycle) -> dict[int, dict[str, Label]]:
+        """Return the values of this rank's agents by name."""
+        problem = view.problem
+        return {
+            agent: {problem.variables[v]: problem.label(v, cycle.values[v]) for v in self.index.own[agent]}
+            for agent in self.mine
+        }
+
+    def _shared(self, own: Mapping[int, Mapping[str, Label]]) -> dict[str, Label] | None:
+        """Gather the assignment on rank 0."""
+        parts = self.world.gather({v: pair for a in own for v, pair in self._numbered(a, own[a])})
+        if parts is None:
+            return None
+        found = {v: pair for part in parts for v, pair in part.items()}
+        return dict(found[v] for v in sorted(found))
+
+    def _numbered(self, agent: int, values: Mapping[str, Label]) -> list[tuple[int, tuple[str, Label]]]:
+        return list(zip(self.index.own[agent], values.items(), strict=True))
+
+    def _keep(self, own: Mapping[int, Mapping[str, Label]]) -> None:
+        """Write each agent's values to a file of its own, if there is an output."""
+        output = self.config.output
+        if output is None:
+            return
+        folder = f"{os.path.splitext(output)[0]}.agents"
+
+        def write() -> None:
+            for agent, values in own.items():
+                text = msgspec.json.encode({"agent": self.index.agents[agent], "assignment": values})
+                replace_file(os.path.join(folder, f"agent-{agent}.json"), [text, "\n"])
+
+        self.world.together(write)
+
+    def _metrics(self, setup: Setup, agent: int, tables: Mapping[int, SampledTable], cycle: Cycle) -> AgentMetrics:
+        work = Work(tables[agent], cycle.steps[agent], cycle.chosen[agent])
+        sent = [phase[agent] for phase in cycle.sent if agent in phase]
+        return metrics_of(setup, agent, work, self.world.rank, sent, [])
+
+    def _result(
+        self,
+        setup: Setup,
+        outcome: Outcome,
+        assignment: dict[str, Label] | None,
+        shares: Sequence[tuple[Mapping[int, AgentMetrics], float, bool]],
+        seconds: float,
+    ) -> Result:
+        """Put the ranks' parts together (rank 0)."""
+        found: dict[int, AgentMetrics] = {}
+        for metrics, _, _ in shares:
+            found |= metrics
+        agents = tuple(found[agent] for agent in sorted(found))
+        guarantee, why_not = guarantee_of(setup, agents)
+        known = choices_of(setup, agents)
+        chosen = {name: what for name, what in known.items() if name not in ("separators", "orders")}  # name variables
+        device = "cuda" if any(used for _, _, used in shares) else "cpu"
+        return Result(
+            status=outcome.status,
+            objective=outcome.objective,
+            bound=outcome.bound,
+            gap=outcome.gap,
+            violation=outcome.violation,
+            assignment=None if outcome.status == "infeasible" else assignment,
+            sense="max" if self.index.sense == "max" else "min",
+            time=seconds,
+            simulated_time=max(clock for _, clock, _ in shares),
+            msg_count=sum(m.msg_count for m in agents),
+            msg_size=sum(m.msg_size for m in agents),
+            cycle=1,
+            note=why_not,
+            agents=agents,
+            guarantee=guarantee,
+            provenance=provenance(self.config, self.world.size, setup.backend.threads, chosen, device),
+        )

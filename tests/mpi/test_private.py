@@ -1,0 +1,201 @@
+"""Agents with inputs of their own: what each rank reads, what crosses, and the answer of one file all the same."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from support.ranks import needs_mpirun, start
+
+import dmcmc
+from dmcmc import Factor, Problem
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
+from dmcmc.formats import agent_files, native
+from dmcmc.inference.runtime.errors import FileError, Unavailable
+from dmcmc.run.private.solve import solve_directory
+
+HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
+
+
+def secret_problem(agents=5, seed=0):
+    """Agents in a ring, with numbers, names and labels that are found again wherever they go."""
+    rng, own = np.random.default_rng(seed), 4
+    n = agents * own
+    domains = np.array([3, 3, *HIDDEN] * agents)
+    inside = [(a * own + u, a * own + v) for a in range(agents) for v in range(own) for u in range(v)]
+    between = [(a * own, (a + 1) % agents * own + 1) for a in range(agents)]
+    factors = [Factor.of(s, rng.integers(10**12, 2**43, domains[list(s)])) for s in inside]
+    factors += [Factor.of(s, rng.integers(0, 10**12, domains[list(s)])) for s in between]
+    factors += [Factor.of((), 5)]
+    return Problem(
+        variables=tuple(f"secret-name-{v}" for v in range(n)),
+        domains=domains,
+        agents=tuple(f"a{a}" for a in range(agents)),
+        owner=np.repeat(np.arange(agents), own),
+        factors=tuple(factors[i] for i in rng.permutation(len(factors))),
+        labels=tuple(tuple(f"secret-label-{v}-{x}" for x in range(domains[v])) for v in range(n)),
+    )
+
+
+def settings(**sections):
+    return settings_of(Document("", sections))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    agent_files.write(secret_problem(), tmp_path / "parts", 1 << 30)
+    return tmp_path / "parts"
+
+
+def test_an_agents_file_has_its_own_variables_and_factors_and_those_that_it_shares(folder):
+    problem, index = secret_problem(), agent_files.read_index(folder)
+    for agent in range(problem.n_agents):
+        part, known = agent_files.read_agent(folder, index, agent), index.variables(agent)
+        own = set(np.flatnonzero(problem.owner == agent).tolist())
+        mine = [f for f in problem.factors if own & set(f.scope)]
+        assert [f.renamed(tuple(known[v] for v in f.scope), f.name) for f in part.factors] == mine
+        assert set(known) == own.union(*(f.scope for f in mine)) and len(known) < problem.n_variables
+        for v, labels in zip(known, part.labels, strict=True):
+            assert labels == (problem.labels[v] if v in own else None)
+
+
+def test_the_index_knows_shared_variables_only(folder):
+    text = (folder / "index.json").read_text()
+    index = json.loads(text)
+    assert "secret" not in text
+    assert set(index["sizes"]) == {str(4 * a + k) for a in range(5) for k in (0, 1)}
+    assert all(size == 3 for size in index["sizes"].values())
+
+
+@pytest.mark.parametrize("numbers", ["integers", "floats", "costs"])
+def test_one_process_finds_the_answer_of_one_file(tmp_path, numbers):
+    kind = {"integers": {}, "floats": {"floats": True}, "costs": {"sense": "min"}}[numbers]
+    problem = _random(**kind)
+    agent_files.write(problem, tmp_path, 1 << 30)
+    config = settings(local={"method": "exact"}, seed=3)
+    found, alone = solve_directory(tmp_path, config, share_assignment=True), dmcmc.solve(problem, config)
+    for name in ("status", "objective", "bound", "gap", "violation", "assignment", "msg_count", "msg_size", "sense"):
+        assert getattr(found, name) == getattr(alone, name), name
+
+
+def _random(floats=False, sense="max"):
+    rng, n = np.random.default_rng(4), 14
+    scopes = [(v, v + 1) for v in range(n - 1)] + [(0, 5), (3, 9), (2, 11)]
+    tables = [rng.random((3, 3)) if floats else rng.integers(0, 99, (3, 3)) for _ in scopes]
+    factors = [Factor.of(s, t, sense) for s, t in zip(scopes, tables, strict=True)]
+    names = tuple(f"x{v}" for v in range(n))
+    return Problem(names, [3] * n, tuple("abcd"), [v // 4 for v in range(n)], tuple(factors), sense=sense)
+
+
+def test_a_truncated_missing_or_foreign_file_is_refused_by_name(folder, tmp_path):
+    index = agent_files.read_index(folder)
+    whole = (folder / "agent-2.npz").read_bytes()
+    (folder / "agent-2.npz").write_bytes(whole[:-100])
+    with pytest.raises(FileError, match=r"agent-2\.npz: is damaged"):
+        agent_files.read_agent(folder, index, 2)
+    shutil.copy(folder / "agent-1.npz", folder / "agent-2.npz")
+    with pytest.raises(FileError, match=r"agent-2\.npz: is damaged, or belongs to another"):
+        solve_directory(folder, settings())
+    (folder / "agent-2.npz").unlink()
+    with pytest.raises(FileError, match=r"agent-2\.npz: no such file"):
+        solve_directory(folder, settings())
+    with pytest.raises(FileError, match="dmcmc split"):
+        agent_files.read_index(tmp_path)
+    (folder / "index.json").write_text('{"format": "dmcmc agents"}')
+    with pytest.raises(FileError, match="is not the index"):
+        agent_files.read_index(folder)
+
+
+def test_what_needs_the_whole_problem_is_refused(folder):
+    asked = ({"budget": {"time": 1.0}}, {"local": {"order": "o.txt"}}, {"search": "toulbar2"}, {"algorithm": "mgm"})
+    for sections in asked:
+        with pytest.raises(Unavailable, match=r"problem\.directory"):
+            solve_directory(folder, settings(**sections))
+
+
+RECORDED = """
+import json, pickle, sys
+import numpy as np
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
+from dmcmc.formats import native
+from dmcmc.mpi.post import Post
+from dmcmc.mpi.world import World, connect
+from dmcmc.run.private.solve import solve_directory
+
+world, found, sent = connect(), {}, []
+Post.limit = 64
+
+
+class Recorder:
+    def __init__(self, comm):
+        self.comm = comm
+
+    def __getattr__(self, name):
+        method = getattr(self.comm, name)
+
+        def called(*arguments, **named):
+            for argument in arguments:
+                sent.append(bytes(argument) if isinstance(argument, np.ndarray) else pickle.dumps(argument))
+            return method(*arguments, **named)
+
+        return called
+
+
+comm, world.comm = world.comm, Recorder(world.comm)
+for method in ("exact", "gibbs"):
+    config = settings_of(Document("", {"local": {"method": method, "runs": 2, "samples": 9}, "seed": 5}))
+    result = solve_directory(sys.argv[1], config, world)
+    alone = solve_directory(sys.argv[1], config, World()) if world.rank == 0 else None
+    if world.rank == 0:
+        names = ("status", "objective", "bound", "violation", "msg_count", "msg_size")
+        found[method] = [[getattr(one, name) for name in names] for one in (result, alone)]
+
+problem, traffic = native.load(sys.argv[2]), b"|".join(sent)
+secrets = {"names": [b"secret-name"], "labels": [b"secret-label"], "tables": [], "domains": []}
+for factor in problem.factors:
+    if len({problem.owner[v] for v in factor.scope}) == 1:
+        secrets["tables"] += [int(entry).to_bytes(6, "little") for entry in factor.table.ravel()]
+for agent in range(problem.n_agents):
+    sizes = problem.domains[problem.owner == agent]
+    secrets["domains"] += [sizes[-2:].tobytes(), pickle.dumps(tuple(sizes[-2:].tolist()))[-6:-2]]
+leaks = {what: sum(one in traffic for one in many) for what, many in secrets.items()}
+whole = pickle.dumps(problem)
+seen = all(any(one in whole for one in many) for many in secrets.values())
+leaks = comm.gather((leaks, len(sent), len(traffic), seen))
+if world.rank == 0:
+    print(json.dumps([found, leaks]))
+"""
+
+
+@needs_mpirun
+def test_nothing_hidden_crosses_between_ranks_and_the_answer_is_that_of_one(folder, tmp_path):
+    """All traffic of each rank is recorded: broadcasts, gathers and messages alike."""
+    native.save(secret_problem(), tmp_path / "whole.npz")
+    done = start(3, "-c", RECORDED, str(folder), str(tmp_path / "whole.npz"))
+    assert done.returncode == 0, done.stderr
+    found, leaks = json.loads(done.stdout)
+    assert [method for method, (together, alone) in found.items() if together != alone] == []
+    assert found["exact"][0][0] == "optimal"
+    assert [leak for leak, *_ in leaks] == [{"names": 0, "labels": 0, "tables": 0, "domains": 0}] * 3
+    assert all(messages > 20 and size > 1000 and seen for _, messages, size, seen in leaks)
+
+
+@needs_mpirun
+def test_the_command_line_splits_and_solves(tmp_path):
+    native.save(secret_problem(), tmp_path / "p.npz")
+    assert start(0, "-m", "dmcmc", "split", str(tmp_path / "p.npz"), str(tmp_path / "parts")).returncode == 0
+    (tmp_path / "d.yaml").write_text("problem: {directory: parts}\nlocal: {method: exact}\n")
+    (tmp_path / "parts" / "agent-1.npz").rename(tmp_path / "kept")
+    lost = start(2, "-m", "dmcmc", "run", str(tmp_path / "d.yaml"))
+    ours = [line for line in lost.stderr.splitlines() if line.startswith("dmcmc: ")]
+    assert lost.returncode == 2 and len(ours) == 1 and "agent-1.npz: no such file" in ours[0]
+    (tmp_path / "kept").rename(tmp_path / "parts" / "agent-1.npz")
+    output = str(tmp_path / "out" / "run.json")
+    done = start(2, "-m", "dmcmc", "run", str(tmp_path / "d.yaml"), "--json", "--output", output)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["assignment"] is None
+    files = sorted((tmp_path / "out" / "run.agents").iterdir())
+    parts = {k: v for file in files for k, v in json.loads(file.read_text())["assignment"].items()}
+    assert len(files) == 5 and secret_problem().evaluate(parts).objective == json.loads(done.stdout)["objective"]
