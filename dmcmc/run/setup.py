@@ -246,10 +246,8 @@ def plan(
         tree = world.decided(lambda: build_pseudotree(problem, division, stop))
     else:
         tree, shares = placed.tree, placed.shares
-    threads = max(1, cores() // world.local_size)
-    counting = _Counting(
-        config, arithmetic, shares, _rows_at_most(division, config, shares), _listed_at_most(parts, shares)
-    )
+    threads, rows = max(1, cores() // world.local_size), _rows_at_most(division, config, shares)
+    counting = _Counting(config, arithmetic, shares, rows, _listed_at_most(parts, shares))
     surveys = _surveys(division, counting, world, threads, stop, None if placed is None else placed.owner)
     backend = world.together(partial(Backend.of, config.device, threads, world.local_size))
 
@@ -261,21 +259,15 @@ def plan(
         return limits, rates, choices, room, place([choice.seconds for choice in choices], tree.parent, world.size)
 
     limits, rates, choices, room, owner = world.decided(decision)
-    owner = owner if placed is None else placed.owner
     return Setup(
-        asked=parts.asked,
-        original=parts.original,
-        problem=problem,
-        config=config,
-        division=division,
-        arithmetic=arithmetic,
+        *(parts.asked, parts.original, problem, config, division, arithmetic),
         tree=tree,
         surveys=surveys,
         choices=choices,
         limits=limits,
         rates=rates,
         room=room,
-        owner=owner,
+        owner=owner if placed is None else placed.owner,
         backend=backend,
     )
 
