@@ -25,8 +25,8 @@ class Work(Protocol):
         """How, and where the result goes."""
 
     @property
-    def problem(self) -> Problem:
-        """What was solved."""
+    def problem(self) -> Problem | None:
+        """What was solved; None where nobody knows all of it."""
 
 
 def deliver(result: Output, work: Work, arguments: Namespace) -> int:
