@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dmcmc.api import generate, load, plan, solve, solve_on
     from dmcmc.config.settings import Budget, Combine, Cooling, Guarantee, Local, Settings
-    from dmcmc.inference.junction.junction_tree import JunctionTree
+    from dmcmc.inference.marginals.junction_tree import JunctionTree
     from dmcmc.inference.model.problem import Evaluation, Factor, Problem
     from dmcmc.inference.runtime.errors import DmcmcError
     from dmcmc.report.plan import AgentPlan, Plan
@@ -44,7 +44,7 @@ __all__ = [
 _HOMES = {
     "dmcmc.api": ("generate", "load", "plan", "solve", "solve_on"),
     "dmcmc.config.settings": ("Budget", "Combine", "Cooling", "Guarantee", "Local", "Settings"),
-    "dmcmc.inference.junction.junction_tree": ("JunctionTree",),
+    "dmcmc.inference.marginals.junction_tree": ("JunctionTree",),
     "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.report.plan": ("AgentPlan", "Plan"),

@@ -15,6 +15,7 @@ FILES = {
     "test_deadlines.py": {},
     "test_join.py": {},
     "test_matching.py": {},
+    "test_messages.py": {},
     "test_rows.py": {},
     "test_sampling.py": {"NUMBA_DISABLE_JIT": "1"},
     "test_soundness.py": {"NUMBA_DISABLE_JIT": "1"},

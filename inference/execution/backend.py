@@ -190,8 +190,8 @@ class Backend:
             return seconds > 2 * costs.COSTS.opening * self.threads and gpu_problem() is None
         return seconds > 10 * costs.COSTS.trip
 
-    def rows_on_gpu(self, seconds: float) -> bool:
-        """Return whether rows of a message that take one core so many seconds are worth the GPU."""
+    def worth(self, seconds: float) -> bool:
+        """Return whether what takes one core so many seconds is worth the GPU."""
         return self.device != "cpu" and self._worth_a_gpu(seconds)
 
     def takes_at_once(self, plans: Sequence[Plan]) -> bool:

@@ -19,7 +19,7 @@ class RowsOnGpu:
 
     def worth(self, seconds: float) -> bool:
         """Return whether what takes one core so many seconds is worth the way there and back."""
-        return self.backend.rows_on_gpu(seconds)
+        return self.backend.worth(seconds)
 
     def carry(self, making: Making, ranges: Sequence[tuple[int, int]], stop: Stop) -> bool:
         """Carry ranges; return whether the device had room."""

@@ -72,7 +72,7 @@ def clique_tree(scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[
     >>> import numpy as np
     >>> tree = clique_tree([(0, 1), (1, 2), (2, 3)], np.array([2, 2, 2, 2]), [0, 1, 2, 3])
     >>> tree.scopes, tree.parent, tree.separators
-    (((0, 1), (1, 2), (2, 3)), (1, 2, -1), ((1,), (2,), ()))
+    (((2, 3), (0, 1), (1, 2)), (2, 2, -1), ((2,), (1,), ()))
     """
     plan, position = plan_elimination(scopes, domains, order), rank_of(domains, order, ())
     separators = [plan.scope(plan.output(b)) for b in range(plan.buckets)]
@@ -82,13 +82,61 @@ def clique_tree(scopes: Sequence[Sequence[int]], domains: Ints, order: Sequence[
     kept = sorted(top, key=top.__getitem__)
     number = {b: i for i, b in enumerate(kept)}
     parents = [number[into[above[top[b]]]] if above[top[b]] >= 0 else -1 for b in kept]
-    return CliqueTree(
+    tree = CliqueTree(
         scopes=tuple((order[b], *separators[b]) for b in kept),
         parent=tuple(parents),
         separators=tuple(separators[top[b]] for b in kept),
         home=_homes(plan, into, number, position),
         position=position,
     )
+    return _from_the_centre(tree)
+
+
+def _from_the_centre(tree: CliqueTree) -> CliqueTree:
+    """Return a tree whose roots are in the middle: paths are half as long, for messages that wait for each other.
+
+    The tree stays as it is where that makes no path shorter by a quarter.
+    """
+    around: list[list[int]] = [[] for _ in tree.scopes]
+    for c, p in enumerate(tree.parent):
+        if p >= 0:
+            around[c].append(p)
+            around[p].append(c)
+    parent, order = list(tree.parent), list[int]()
+    for root in tree.roots:
+        down, _ = _walk(root, around)
+        far, back = _walk(down[-1], around)
+        path = [far[-1]]
+        while back[path[-1]] >= 0:
+            path.append(back[path[-1]])
+        depth, at = 0, down[-1]
+        while tree.parent[at] >= 0:
+            depth, at = depth + 1, tree.parent[at]
+        if 4 * (len(path) // 2) <= 3 * depth:
+            down, back = _walk(path[len(path) // 2], around)
+            for c in down:
+                parent[c] = back[c]
+        order += reversed(down)
+    number = {c: i for i, c in enumerate(order)}
+    separators = [tuple(v for v in tree.scopes[c] if parent[c] >= 0 and v in tree.scopes[parent[c]]) for c in order]
+    return CliqueTree(
+        scopes=tuple(tree.scopes[c] for c in order),
+        parent=tuple(number[parent[c]] if parent[c] >= 0 else -1 for c in order),
+        separators=tuple(separators),
+        home=tuple(number[c] for c in tree.home),
+        position=tree.position,
+    )
+
+
+def _walk(root: int, around: Sequence[Sequence[int]]) -> tuple[list[int], dict[int, int]]:
+    """Return what is connected, the nearest first, and from where each was reached."""
+    order, back = [root], {root: -1}
+    for c in order:
+        for other in around[c]:
+            if other not in back:
+                back[other] = c
+                order.append(other)
+    return order, back
 
 
 def _merged(separators: Sequence[tuple[int, ...]], above: Sequence[int]) -> list[int]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,18 @@ from dmcmc.inference.runtime.types import Array, Ints
 Twins = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
 
 _LOOK = 1 << 23  # entries of cliques between two looks at the time: about a tenth of a second
+
+
+class FarApart(Exception):
+    """A product of numbers could underflow: sums have to be taken of logarithms, which the CPU does."""
+
+
+class Passing(Protocol):
+    """What makes messages and tables."""
+
+    def run(self, what: int, cliques: Ints) -> None:
+        """Make UP, DOWN, SHOW or SEPARATOR for some cliques, in this order."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.shares import shares_of
-from dmcmc.inference.junction.junction_tree import JunctionTree
+from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.provenance import provenance
@@ -30,7 +30,9 @@ def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marg
         If the tables do not fit the memory.
     """
     start = time.perf_counter()
-    tree = JunctionTree(problem, task == "max-marginals", shares_of(config.budget.bytes, problem).work)
+    tree = JunctionTree(
+        problem, task == "max-marginals", shares_of(config.budget.bytes, problem).work, device=config.device
+    )
     planning = time.perf_counter() - start
     total = tree.total()
     some = math.isfinite(total)

@@ -12,7 +12,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc.inference.junction import passes
 from dmcmc.inference.junction.cliques import clique_tree
-from dmcmc.inference.junction.junction_tree import JunctionTree
+from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 

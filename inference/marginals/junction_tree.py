@@ -7,10 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.messages import passes_on
 from dmcmc.inference.junction.cliques import CliqueTree, clique_tree
 from dmcmc.inference.junction.layout import Layout, clique_cells, lay_out
 from dmcmc.inference.junction.message_kernels import DOWN, SEPARATOR, SHOW, UP
-from dmcmc.inference.junction.passes import Passes
+from dmcmc.inference.junction.passes import FarApart, Passes
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
@@ -39,6 +41,8 @@ class JunctionTree:
         Bytes that the tables may take; None for no limit.
     stop
         When to give up (:class:`.OutOfTime`).
+    device
+        Where: ``auto`` takes a GPU, if there is one, for large trees.
 
     Raises
     ------
@@ -60,7 +64,12 @@ class JunctionTree:
     """
 
     def __init__(
-        self, problem: Problem, maximise: bool = False, memory: int | None = None, stop: Stop = NO_STOP
+        self,
+        problem: Problem,
+        maximise: bool = False,
+        memory: int | None = None,
+        stop: Stop = NO_STOP,
+        device: str = "auto",
     ) -> None:
         self.problem, self._maximise = problem, maximise
         semiring = MAX_PLUS if maximise else LOG_SUM_EXP
@@ -78,9 +87,10 @@ class JunctionTree:
         self._layout: Layout = lay_out(self.tree, tables, dense.domains, self._numbers)
         ACCOUNT.claim(self._layout.entries * self._numbers.dtype.itemsize, "the tables of a junction tree")
         self._arena = np.zeros(self._layout.entries, dtype=self._numbers.dtype)
-        self._passes = Passes(self._layout, self._arena, self._numbers, semiring, stop)
         for t, factor in enumerate(self._layout.factors):
             self._table(t)[...] = factor.values.reshape(-1)
+        self._host = Passes(self._layout, self._arena, self._numbers, semiring, stop)
+        self._passes = passes_on(Backend.of(device, 1), self._host, self.tree)
         cliques = len(self.tree.scopes)
         self._up, self._down, self._shown = (np.zeros(cliques, dtype=np.bool_) for _ in range(3))
         self._inside: list[list[int]] = [[] for _ in range(dense.n_variables)]
@@ -124,10 +134,7 @@ class JunctionTree:
 
     def propagate(self) -> None:
         """Make all messages and tables that are not up to date."""
-        self._collect()
-        cliques = np.arange(len(self.tree.scopes))
-        self._distribute(cliques)
-        self._show(cliques)
+        self._make(np.arange(len(self.tree.scopes)), np.arange(len(self.tree.scopes)))
 
     def marginal(self, variable: str) -> dict[Label, Number | None]:
         """Return what a variable's values are worth, given the evidence; makes only what that needs.
@@ -143,9 +150,7 @@ class JunctionTree:
             raise ProblemError(f"variable {variable!r} does not exist")
         v = self.problem.variables.index(variable)
         home = int(self._layout.home[v])
-        self._collect()
-        self._distribute(np.array(self._path(home)))
-        self._show(np.array([home]))
+        self._make(np.array(self._path(home)), np.array([home]))
         return self._read([v])[0]
 
     def marginals(self) -> dict[str, dict[Label, Number | None]]:
@@ -158,7 +163,8 @@ class JunctionTree:
 
         −∞ (of a cost: ∞) if there is none.
         """
-        self._collect()
+        none = np.zeros(0, dtype=np.int64)
+        self._make(none, none)
         total = self._sum(self._totals().values())
         if total is None:
             return math.inf if self._maximise and self.problem.sense == "min" else -math.inf
@@ -216,6 +222,18 @@ class JunctionTree:
             self._up[above] = False
             self._down &= kept
             self._shown[:] = False
+
+    def _make(self, above: Ints, shown: Ints) -> None:
+        """Make messages up, those down to some cliques, and tables of some."""
+        try:
+            self._collect()
+            self._distribute(above)
+            self._show(shown)
+        except FarApart:
+            self._passes = self._host
+            for made in (self._up, self._down, self._shown):
+                made[:] = False
+            self._make(above, shown)
 
     def _collect(self) -> None:
         self._run(UP, np.flatnonzero(~self._up), self._up)

@@ -1,0 +1,25 @@
+"""Where passes over a junction tree are made: on the CPU, or on a GPU where that is worth it and has room."""
+
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.junction.cliques import CliqueTree
+from dmcmc.inference.junction.passes import Passes, Passing
+from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+
+_CELL = 3e-9  # seconds of a clique's entry on one core, in all passes
+
+
+def passes_on(backend: Backend, host: Passes, tree: CliqueTree) -> Passing:
+    """Return the passes of a tree; ``host`` are those on the CPU."""
+    if not backend.worth(_CELL * float(host.layout.cells.sum(dtype=float))):
+        return host
+    from dmcmc.inference.junction.cuda.passes import CudaPasses, NoRoom
+
+    try:
+        return CudaPasses(host, tree, shared_device(), backend.limit())
+    except NoRoom:
+        return host
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        shared_device().release()
+        return host

@@ -1,0 +1,80 @@
+"""Junction trees on a GPU have the CPU's marginals; runs under Numba's simulator."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.problem_strategies import random_problem
+
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.junction.cuda import message_kernels, passes
+from dmcmc.inference.junction.cuda.passes import CudaPasses
+from dmcmc.inference.marginals.junction_tree import JunctionTree
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.device import gpu_problem
+from dmcmc.inference.runtime.errors import ProblemError
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+
+@pytest.fixture(autouse=True)
+def everything_is_worth_it(monkeypatch):
+    monkeypatch.setattr(Backend, "worth", lambda self, seconds: self.device == "cuda")
+
+
+def trees(problem, maximise=False):
+    alone, shared = (JunctionTree(problem, maximise, device=device) for device in ("cpu", "cuda"))
+    assert isinstance(shared._passes, CudaPasses)
+    return alone, shared
+
+
+def answers(tree):
+    try:
+        return tree.total(), tree.marginals()
+    except ProblemError as error:
+        return str(error)
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), hard=st.sampled_from([0.0, 0.3]), maximise=st.booleans())
+def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximise):
+    problem = random_problem(seed, variables=5, domain=3, factors=6, magnitude=3, hard=hard, floats=not maximise)
+    alone, shared = trees(problem, maximise)
+    rng = np.random.default_rng(seed)
+    for count in (0, 2):
+        evidence = {problem.variables[v]: 0 for v in rng.permutation(problem.n_variables)[:count].tolist()}
+        for tree in (alone, shared):
+            tree.set_evidence(evidence)
+        expected, found = answers(alone), answers(shared)
+        assert isinstance(shared._passes, CudaPasses)
+        if maximise or isinstance(expected, str):
+            assert found == expected
+        else:
+            assert found[0] == pytest.approx(expected[0], abs=1e-9)
+            assert found[1] == {name: pytest.approx(row, abs=1e-9) for name, row in expected[1].items()}
+
+
+def test_entries_of_which_blocks_make_parts(monkeypatch):
+    for module in (message_kernels, passes):
+        monkeypatch.setattr(module, "THREADS", 2)
+    rng, builder = np.random.default_rng(0), Problem.build()
+    names = [builder.variable(f"v{i}", 6) for i in range(4)]
+    for scope in (names[:3], names[1:]):
+        builder.factor(scope, rng.random((6, 6, 6)))
+    for maximise in (False, True):
+        alone, shared = trees(builder.problem(), maximise)
+        assert shared.total() == pytest.approx(alone.total())
+        assert isinstance(shared._passes, CudaPasses)
+        for name in names:
+            assert shared.marginal(name) == pytest.approx(alone.marginal(name))
+
+
+def test_what_could_underflow_is_left_to_the_cpu():
+    builder = Problem.build()
+    for i in range(3):
+        builder.variable(f"v{i}", 2)
+    for i in range(2):
+        builder.factor((f"v{i}", f"v{i + 1}"), [[0.0, -700.0], [-700.0, -1.0]])
+    alone, shared = trees(builder.problem())
+    assert shared.marginals() == alone.marginals()
+    assert not isinstance(shared._passes, CudaPasses)
