@@ -13,6 +13,7 @@ PAGES = [
     "docs/design.md",
     "docs/samplers.md",
     "docs/algorithms.md",
+    "docs/experiments.md",
 ]
 PATHS = {file.path for file in files("dmcmc", "inference", "samplers", "mpi", "tests", "benchmarks", "docs")}
 OF_READERS = {"my_test.py"}  # a file that the reader writes

@@ -14,7 +14,19 @@ _EXITS = (
     " 2 bad input or not available, 3 proven infeasible, 130 or 143 interrupted before there was an answer"
 )
 _RENAMED = {"--partition": "--split"}
-_COMMANDS = ("run", "solve", "init", "generate", "convert", "split", "graph", "samplers", "algorithms", "info")
+_COMMANDS = (
+    "run",
+    "solve",
+    "init",
+    "generate",
+    "convert",
+    "split",
+    "graph",
+    "experiment",
+    "samplers",
+    "algorithms",
+    "info",
+)
 
 Commands = Any  # argparse calls it _SubParsersAction
 
@@ -90,6 +102,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     _add_convert(commands)
     _add_split(commands)
     _add_graph(commands)
+    _add_experiment(commands)
     for name, text in (
         ("samplers", "list the local solvers"),
         ("algorithms", "list the algorithms"),
@@ -195,6 +208,20 @@ def _add_graph(commands: Commands) -> None:
     graph.add_argument("--output", metavar="PATH", help="also draw to this file (.svg, .png, .pdf or .dot)")
     graph.add_argument("--json", action="store_true", help="print JSON instead of a table")
     _add_file_options(graph)
+
+
+def _add_experiment(commands: Commands) -> None:
+    experiment = commands.add_parser(
+        "experiment",
+        help="carry out an experiment: many runs, of several methods",
+        description="Carry out the runs of an experiment's file that have no result yet: grids over configuration keys,"
+        " seeds, methods and other solvers. Each result is a line of DIR/runs.jsonl; failures are results, too.",
+    )
+    experiment.add_argument("config", metavar="CONFIG.yaml", help="the experiment (docs/experiments.md)")
+    experiment.add_argument("--output", metavar="DIR", required=True, help="the folder of results")
+    experiment.add_argument("--quick", action="store_true", help="with what the file's section 'quick' changes")
+    experiment.add_argument("--resume", action="store_true", help="go on where an experiment has ended early")
+    experiment.add_argument("--jobs", metavar="N", default="1", help="runs side by side, each on its own cores (1)")
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:

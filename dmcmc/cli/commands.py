@@ -241,6 +241,13 @@ def graph(arguments: Namespace) -> int:
     return 0
 
 
+def experiment(arguments: Namespace) -> int:
+    """Carry out an experiment."""
+    from dmcmc.cli import experiment_command
+
+    return experiment_command.experiment(arguments)
+
+
 def samplers(arguments: Namespace) -> int:
     """List the local solvers."""
     from dmcmc.samplers import registry
@@ -296,6 +303,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "convert": convert,
     "split": split,
     "graph": graph,
+    "experiment": experiment,
     "samplers": samplers,
     "algorithms": algorithms,
     "info": info,

@@ -10,7 +10,6 @@ ANY = object()
 _SETTINGS: tuple[tuple[str, Any, str], ...] = (("combine.mode", "shared", "use combine.mode: dpop"),)
 
 _COMMANDS = {
-    "experiment": "use one 'run' an experiment",
     "report": "use 'run --json'",
 }
 

@@ -1,0 +1,124 @@
+"""One run of an experiment, from its configuration to what is kept of it."""
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from dmcmc.config.configuration import config_of
+from dmcmc.config.document import Document
+from dmcmc.config.problem_section import problem_of
+from dmcmc.experiments.peers.registry import PEERS
+from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
+from dmcmc.mpi.world import World
+from dmcmc.results.outcome import worth_of
+from dmcmc.results.result import Result, gap_of
+
+_MOST_POINTS = 200  # of a trace
+_SMALL: dict[str, dict[str, Any]] = {
+    "meeting-scheduling": {"agents": 3, "variables_per_agent": 4, "domain_size": 6},
+    "random-network": {"nodes": 8, "domain_size": 4, "tightness": 0.1, "agents": 4},
+}
+_KEPT = ("status", "objective", "bound", "gap", "violation", "sense", "time", "simulated_time", "msg_count", "msg_size")
+
+
+def carry_out(job: Mapping[str, Any], world: World | None = None) -> dict[str, Any] | None:
+    """Solve what a job says; never raises but for what ends a process.
+
+    Parameters
+    ----------
+    job
+        ``data`` (a configuration), ``peer`` and ``seconds``.
+    world
+        The ranks that do it together; a peer runs on rank 0.
+
+    Returns
+    -------
+    dict or None
+        ``outcome`` (done, failed, out of memory) with what is known of the answer, or ``error``; None on other ranks.
+    """
+    try:
+        return _solved(job, world or World())
+    except (ResourceError, MemoryError) as error:
+        return {"outcome": "out of memory", "error": _line(error)}
+    except Exception as error:  # a failure is a result
+        return {"outcome": "failed", "error": _line(error)}
+
+
+def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
+    """Let kernels be compiled by a small problem, once for a method: their time is nobody's.
+
+    Runs with a time budget, and peers, do so themselves.
+    """
+    data = {name: part for name, part in job["data"].items() if name not in ("problem", "seed", "output")}
+    method = json.dumps(data, sort_keys=True)
+    if job.get("peer") or (data.get("budget") or {}).get("time") or method in warmed:
+        return
+    warmed.add(method)
+    for family, sizes in _SMALL.items():
+        carry_out({"data": data | {"problem": {"generator": family} | sizes}})
+
+
+def _line(error: BaseException) -> str:
+    text = " ".join(str(error).split())[:500]
+    return text if isinstance(error, DmcmcError) else f"{type(error).__name__}: {text}"
+
+
+def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
+    config = config_of(Document("", dict(job["data"])))
+    problem = world.decided(lambda: problem_of(config.problem))
+    size = {"agents": problem.n_agents, "variables": problem.n_variables, "factors": len(problem.factors)}
+    if job.get("peer"):
+        return {**_by_peer(job, problem), **size} if world.rank == 0 else None
+    from dmcmc.run.algorithms.solve import solve
+
+    result = solve(problem, config, world)
+    return None if result is None else {**record_of(result), **size}
+
+
+def _by_peer(job: Mapping[str, Any], problem: Any) -> dict[str, Any]:
+    """Let another solver solve a problem; its answers are evaluated on the problem."""
+    seconds = job.get("seconds") or (job["data"].get("budget") or {}).get("time") or 60.0
+    answer = PEERS[job["peer"]].solve(problem, seconds, job["data"].get("seed", 0))
+    worth = None if answer.values is None else worth_of(problem, answer.values)
+    objective = None if worth is None or worth.kept else worth.objective
+    proven = answer.bound is not None and answer.bound == objective
+    status = "infeasible" if answer.infeasible else "optimal" if proven else "feasible" if objective is not None else ""
+    return {
+        "outcome": "done",
+        "status": status or "timeout",
+        "objective": objective,
+        "bound": answer.bound,
+        "gap": gap_of(objective, answer.bound),
+        "violation": None if worth is None else -worth.kept,
+        "sense": problem.sense,
+        "time": answer.time,
+        "trace": thinned(answer.trace),
+    }
+
+
+def record_of(result: Result) -> dict[str, Any]:
+    """Return what is kept of a result."""
+    plain = json.loads(result.to_json())
+    trace = [(p["time"], p["objective"], p["bound"]) for p in plain["trace"]]
+    kept = {name: plain[name] for name in _KEPT}
+    methods = sorted({agent["method"] for agent in plain["agents"]})
+    return {
+        "outcome": "done",
+        **kept,
+        "cycle": plain["cycle"],
+        "device": plain["provenance"].get("device"),
+        "methods": methods,
+        "trace": thinned(trace),
+    }
+
+
+def thinned(trace: list[tuple[float, Any, Any]]) -> list[list[Any]]:
+    """Return at most 200 points of a trace, the last one among them."""
+    step = max(1, -(-len(trace) // _MOST_POINTS))
+    return [[round(t, 6), objective, bound] for t, objective, bound in trace[::-1][::step][::-1]]
+
+
+def elapsed(since: float) -> float:
+    """Return wall seconds since a moment, to the millisecond."""
+    return round(time.perf_counter() - since, 3)

@@ -1,0 +1,38 @@
+"""The process that carries out runs: a line of JSON in, a line of JSON out. It ends with the one that started it."""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def main() -> None:
+    """Carry out one job after the other; what libraries print goes nowhere."""
+    parent, cores = int(sys.argv[1]), json.loads(sys.argv[2])
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    if os.getppid() != parent:  # it went before that
+        os._exit(1)
+    if cores and hasattr(os, "sched_setaffinity"):
+        with suppress(OSError):
+            os.sched_setaffinity(0, cores)
+    answers = os.fdopen(os.dup(1), "wb")
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    from dmcmc.experiments.job import carry_out, warm_up
+
+    warmed: set[str] = set()
+    for line in sys.stdin.buffer:
+        job = json.loads(line)
+        warm_up(job, warmed)
+        record = carry_out(job)
+        answers.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        answers.flush()
+
+
+if __name__ == "__main__":
+    main()

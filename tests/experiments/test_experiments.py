@@ -1,0 +1,218 @@
+"""Sweeps: what a file stands for, what is kept of each run, and that an end half-way loses and repeats nothing."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support import soundness
+from support.problem_strategies import random_problem
+
+from dmcmc import Factor, Problem
+from dmcmc.cli.main import main
+from dmcmc.experiments import conduct as conducting
+from dmcmc.experiments.job import carry_out, thinned
+from dmcmc.experiments.journal import Journal, read_records
+from dmcmc.experiments.peers.registry import PEERS
+from dmcmc.experiments.plan import read_experiment
+from dmcmc.experiments.pool import carry_out_all
+from dmcmc.inference.runtime.errors import ConfigError
+
+TEXT = """
+title: Small
+base: {problem: {generator: random, agents: 2, variables_per_agent: 2}, local: {runs: 2}}
+grid: {problem.domain_size: [2, 3]}
+cases: [{}, {local.samples: 5}]
+seeds: 2
+methods: {mgm: {algorithm: mgm}, own: {local.method: gibbs}}
+quick: {seeds: [7], cases: [{}], methods: [mgm], set: {problem.agents: 3}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text=TEXT):
+        path = tmp_path / "experiment.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Runs are carried out in this process."""
+
+    def work(jobs, workers, limits, done):
+        for place, job in enumerate(jobs):
+            done(place, carry_out(job))
+
+    monkeypatch.setattr(conducting, "carry_out_all", work)
+
+
+def timeless(records):
+    """What must be the same whenever and wherever a run is carried out."""
+    return {
+        r["key"]: {k: v for k, v in r.items() if k not in ("time", "simulated_time", "trace")}
+        | {"objectives": [point[1:] for point in r.get("trace", ())]}
+        for r in records
+    }
+
+
+def test_a_file_stands_for_all_combinations(file):
+    _, runs = read_experiment(file())
+    assert len(runs) == 2 * 2 * 2 * 2 == len({run.key for run in runs})
+    last = runs[-1]
+    assert (last.case, last.method, last.seed) == ({"local.samples": 5, "problem.domain_size": 3}, "own", 1)
+    assert last.data["problem"] == {
+        "generator": "random",
+        "agents": 2,
+        "variables_per_agent": 2,
+        "domain_size": 3,
+        "seed": 1,
+    }
+    assert last.data["local"] == {"runs": 2, "samples": 5, "method": "gibbs"} and last.data["seed"] == 1
+
+
+def test_quick_changes_what_it_says(file):
+    _, runs = read_experiment(file(), quick=True)
+    assert [(run.case, run.method, run.seed) for run in runs] == [
+        ({"problem.domain_size": 2}, "mgm", 7),
+        ({"problem.domain_size": 3}, "mgm", 7),
+    ]
+    assert runs[0].data["problem"]["agents"] == 3
+
+
+def test_files_are_relative_to_the_experiment_and_know_variables(file, monkeypatch):
+    monkeypatch.setenv("PLACE", "/there")
+    for name, expected in (("$PLACE/p.npz", "/there/p.npz"), ("p.npz", None)):
+        path = file(f"title: t\nbase: {{problem: {{file: {name}}}}}\nmethods: {{a: {{}}}}\n")
+        assert read_experiment(path)[1][0].data["problem"]["file"] == (expected or str(path.parent / "p.npz"))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title: Small", "titel: Small", "unknown key; did you mean 'title'?"),
+        ("base: {problem", "base: {problme", "base: has no section 'problem'"),
+        ("algorithm: mgm", "algorithm: mgm7", "domain_size: 3): algorithm: unknown algorithm 'mgm7'"),
+        ("algorithm: mgm", "peer: toolbar", "unknown peer; did you mean 'toulbar2'?"),
+        ("algorithm: mgm", "seconds: 3", "seconds: expected a number > 0, of a peer"),
+        ("seeds: 2", "seeds: none", "seeds: expected how many seeds"),
+        ("[{}, {local.samples: 5}]", "[{}, {}]", "a case stands there twice"),
+        ("methods: [mgm]", "methods: [nobody]", "unknown method 'nobody'; methods: mgm, own"),
+        ("local.samples: 5", "local.samples: 0", "local.samples: expected a whole number >= 1 (and < 2^31), got 0"),
+    ],
+)
+def test_what_is_wrong_is_one_line(file, old, new, message):
+    assert old in TEXT
+    with pytest.raises(ConfigError) as caught:
+        read_experiment(file(TEXT.replace(old, new)), quick="nobody" in new)
+    assert message in str(caught.value)
+
+
+def test_a_line_that_was_cut_off_is_taken_away(tmp_path):
+    record = {"key": "k", "case": {}, "method": "m", "seed": 0, "outcome": "done"}
+    journal = Journal(tmp_path / "runs.jsonl")
+    journal.add(record)
+    journal.close()
+    with open(tmp_path / "runs.jsonl", "a") as stream:
+        stream.write('{"key": "half')
+    assert read_records(tmp_path / "runs.jsonl") == [record]
+    journal = Journal(tmp_path / "runs.jsonl")
+    journal.add(record | {"key": "next"})
+    journal.close()
+    assert [r["key"] for r in read_records(tmp_path / "runs.jsonl")] == ["k", "next"]
+
+
+def test_what_ended_early_goes_on_without_loss_or_repetition(file, tmp_path, here, capfd):
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    assert main(["experiment", str(file()), "--output", str(whole)]) == 0
+    lines = (whole / "runs.jsonl").read_text().splitlines(keepends=True)
+    parts.mkdir()
+    for name in ("experiment.json", "runs.jsonl"):
+        (parts / name).write_text((whole / name).read_text())
+    (parts / "runs.jsonl").write_text("".join(lines[:5]) + lines[5][:40])
+    arguments = ["experiment", str(file()), "--output", str(parts)]
+    capfd.readouterr()
+    assert main(arguments) == 2
+    assert "has results of 5 runs; --resume goes on" in capfd.readouterr().err
+    assert main([*arguments, "--resume"]) == 0
+    assert "16 runs, 11 of them new" in capfd.readouterr().out
+    ours, theirs = read_records(parts / "runs.jsonl"), read_records(whole / "runs.jsonl")
+    assert timeless(ours) == timeless(theirs) and len(ours) == 16
+    assert main([*arguments, "--resume", "--quick"]) == 2
+    assert "of another experiment" in capfd.readouterr().err
+
+
+def test_failures_are_results(file, tmp_path, here, capfd):
+    text = TEXT.replace("generator: random, agents: 2, variables_per_agent: 2", "file: nowhere.npz")
+    text = text.replace("problem.domain_size: [2, 3]", "local.runs: [1]")
+    assert main(["experiment", str(file(text)), "--output", str(tmp_path / "out")]) == 0
+    records = read_records(tmp_path / "out" / "runs.jsonl")
+    assert {record["outcome"] for record in records} == {"failed"} and "nowhere.npz" in records[0]["error"]
+    assert "8 of them without an answer" in capfd.readouterr().out
+
+
+@pytest.mark.slow
+def test_several_processes_find_the_same_and_are_ended_in_time():
+    problem = {"generator": "random", "agents": 2, "variables_per_agent": 3, "domain_size": 3}
+    quick = [{"data": {"problem": problem | {"seed": s}, "algorithm": "dsa", "seed": s}} for s in range(3)]
+    long = {"data": {"problem": problem, "algorithm": "dsa", "budget": {"time": 60}}}
+    found = {}
+    carry_out_all([long], 1, (0.5, 1 << 32), found.__setitem__)
+    assert found.pop(0)["outcome"] == "out of time"
+    carry_out_all(quick, 2, (300.0, 1 << 32), found.__setitem__)
+    alone = [carry_out(job) for job in quick]
+    assert [{k: v for k, v in found[i].items() if "time" not in k and k != "trace"} for i in range(3)] == [
+        {k: v for k, v in record.items() if "time" not in k and k != "trace"} for record in alone
+    ]
+    carry_out_all(quick[:1], 1, (60.0, 1 << 20), found.__setitem__)
+    assert found[0]["outcome"] == "out of memory"
+
+
+def test_a_trace_keeps_its_end():
+    points = [(float(i), i, None) for i in range(1234)]
+    assert len(thinned(points)) <= 200 and thinned(points)[-1] == [1233.0, 1233, None]
+
+
+@pytest.mark.parametrize("peer", PEERS)
+def test_what_peers_answer_is_evaluated_on_our_factors(peer):
+    pytest.importorskip({"toulbar2": "pytoulbar2", "cp-sat": "ortools"}[peer])
+    for seed, sense in ((21, "max"), (22, "min"), (33, "max")):
+        problem = random_problem(seed, variables=6, hard=0.1, sense=sense)
+        answer = PEERS[peer].solve(problem, 10.0, 0)
+        sign, best = 1 if sense == "max" else -1, soundness.optimum(problem)
+        if answer.infeasible:
+            assert best == -np.inf
+            continue
+        evaluation = problem.evaluate(answer.values)
+        assert (evaluation.violation, sign * evaluation.objective) == (0, best)
+        assert sign * answer.bound == best
+
+
+def test_peers_that_are_not_installed_fail_alone(monkeypatch):
+    monkeypatch.setattr("dmcmc.samplers.toulbar2.search.available", lambda: False)
+    problem = {"generator": "random", "agents": 2, "variables_per_agent": 2, "domain_size": 2}
+    record = carry_out({"data": {"problem": problem}, "peer": "toulbar2", "seconds": 1.0})
+    assert record == {"outcome": "failed", "error": "toulbar2 is not installed; pip install 'dmcmc[search]'"}
+
+
+def test_a_forbidden_problem_is_infeasible_to_peers():
+    pytest.importorskip("pytoulbar2")
+    table = np.full((2, 2), -np.inf)
+    problem = Problem(("a", "b"), [2, 2], ("one",), [0, 0], (Factor.of((0, 1), table),))
+    assert PEERS["toulbar2"].solve(problem, 5.0, 0).infeasible
+
+
+def test_configurations_of_experiments_are_right():
+    folder = Path(__file__).parents[2] / "configs"
+    files = [path for path in folder.rglob("*.yaml") if "\nmethods:" in path.read_text()]
+    assert files
+    for path in files:
+        for quick in (False, True):
+            experiment, runs = read_experiment(path, quick)
+            assert runs and json.loads(json.dumps(runs[0].data)) == runs[0].data
+            for row in experiment.paper:
+                assert row.keys() <= {"case", "method", "time", "simulated_time", "objective", "ratio", "bound"}, path
+                assert "method" in row and isinstance(row.get("case", {}), dict), path
