@@ -1,6 +1,7 @@
 """The command line's grammar."""
 
 import argparse
+import textwrap
 from typing import Any, NoReturn
 
 from dmcmc.config.file_options import FILE_OPTIONS
@@ -15,17 +16,8 @@ _EXITS = (
 )
 _RENAMED = {"--partition": "--split"}
 _COMMANDS = (
-    "run",
-    "solve",
-    "init",
-    "generate",
-    "convert",
-    "split",
-    "graph",
-    "experiment",
-    "samplers",
-    "algorithms",
-    "info",
+    *("run", "solve", "init", "generate", "convert", "split", "graph"),
+    *("experiment", "samplers", "algorithms", "info", "completion"),
 )
 
 Commands = Any  # argparse calls it _SubParsersAction
@@ -51,10 +43,19 @@ class _FamilyParser(_Parser):
             known = registry.names()
         except DmcmcError:
             known = {}
-        width = max(map(len, known), default=0)
-        lines = "\n".join(f"  {name:<{width}}  {text}" for name, text in known.items())
-        self.epilog = f"families:\n{lines}"
+        self.epilog = "\n".join(["families, and their parameters with defaults:", *map(_family, known.items())])
         return super().format_help()
+
+
+def _family(named: tuple[str, str]) -> str:
+    """Return a family's lines of the help."""
+    from dmcmc.generators import registry
+
+    name, text = named
+    parameters = " ".join(
+        f"{key}={'none' if value is None else value}" for key, value in registry.defaults(name).items()
+    )
+    return f"\n  {name}: {text}\n{textwrap.fill(parameters, 76, initial_indent='    ', subsequent_indent='    ')}"
 
 
 def parse_arguments(argv: list[str]) -> argparse.Namespace:
@@ -110,7 +111,19 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     ):
         listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    completion = commands.add_parser(
+        "completion",
+        help="print a script that completes commands in a shell",
+        description="Print a script that completes commands and options in a shell: for bash,"
+        " 'eval \"$(dmcmc completion bash)\"' in ~/.bashrc.",
+    )
+    completion.add_argument("shell", metavar="SHELL", help="bash, zsh or fish")
     return parser, dict(commands.choices)
+
+
+def command_parsers() -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the commands by name."""
+    return _parsers()[1]
 
 
 def _add_run(commands: Commands) -> None:
@@ -249,6 +262,8 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--explain", action="store_true", help="first say what each agent will do, and why")
     parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    parser.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
+    parser.add_argument("-v", "--verbose", action="store_true", help="log what is being done, with the time, to stderr")
     parser.add_argument("--html", metavar="PATH", help="of a calendar: also write a web page")
     parser.add_argument(
         "--ics", metavar="PATH", help="of a calendar: also write NAME.ics, or a folder with one file a person"

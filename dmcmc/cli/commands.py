@@ -288,9 +288,18 @@ def _list(rows: Mapping[str, Any], as_json: bool) -> None:
     emit(table)
 
 
+def completion(arguments: Namespace) -> int:
+    """Print a script that completes commands in a shell."""
+    from dmcmc.cli.arguments import command_parsers
+    from dmcmc.cli.start.completion import script
+
+    emit(script(arguments.shell, command_parsers()).rstrip("\n"))
+    return 0
+
+
 def init(arguments: Namespace) -> int:
     """Write a commented example."""
-    from dmcmc.cli import init_command
+    from dmcmc.cli.start import init_command
 
     return init_command.init(arguments)
 
@@ -299,6 +308,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "run": run,
     "solve": solve,
     "init": init,
+    "completion": completion,
     "generate": generate,
     "convert": convert,
     "split": split,

@@ -33,9 +33,11 @@ def _run(argv: Sequence[str]) -> int:
             return 0
         from dmcmc.cli import commands
         from dmcmc.cli.arguments import parse_arguments
+        from dmcmc.cli.voice import listen
 
         arguments = parse_arguments(list(argv))
         with warnings_as_lines():
+            listen(arguments)
             return commands.COMMANDS[arguments.command](arguments)
     except SystemExit as end:  # --help and --version
         try:

@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from dmcmc.cli.signals import SIGNALS
+from dmcmc.cli.voice import Logged, logs, quiet
 from dmcmc.run.progress import Silent
 
 
@@ -41,5 +42,7 @@ class Terminal(Silent):
 
 
 def progress_for(rank: int) -> Silent:
-    """Return the terminal's progress for rank 0 on a terminal, and silence for the others."""
+    """Return the terminal's progress, or the log's, for rank 0, and silence for the others."""
+    if rank == 0 and (logs() or quiet()):
+        return Logged() if logs() else Silent()
     return Terminal() if rank == 0 and sys.stderr.isatty() else Silent()

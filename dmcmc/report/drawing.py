@@ -1,7 +1,7 @@
 """Pictures of a problem's graphs: the primal graph coloured by agents, and the agents' pseudo-tree."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
@@ -17,6 +17,7 @@ from dmcmc.report.graph import GraphFacts, primal_graph
 PICTURES = (".png", ".svg", ".pdf")
 _MOST_VARIABLES = 2000  # that a picture shows
 _NAMED = 60  # nodes that are named
+_LETTERS = 18  # of a name
 _INK = "#333333"
 
 
@@ -43,7 +44,7 @@ def draw(problem: Problem, facts: GraphFacts, path: str | os.PathLike[str]) -> N
     figure = Figure(figsize=(12, 6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_primal(problem, left)
-    _draw_tree(facts, right)
+    _draw_tree(problem, facts, right)
     drawn = BytesIO()
     figure.savefig(drawn, format=suffix[1:], dpi=120)
     replace_file(path, [drawn.getvalue()])
@@ -72,23 +73,52 @@ def _draw_primal(problem: Problem, axes: Any) -> None:
 
     graph = primal_graph(problem)
     colours = colormaps["tab20"]
-    nx.draw_networkx(
-        graph,
-        nx.spring_layout(graph, seed=0, iterations=50 if len(graph) < 500 else 15),
-        ax=axes,
-        with_labels=len(graph) <= _NAMED,
-        labels=dict(enumerate(problem.variables)),
-        node_size=220 if len(graph) <= _NAMED else 40,
-        node_color=[colours(int(agent) % 20) for agent in problem.owner],
-        edge_color="#bbbbbb",
-        font_size=7,
-    )
+    place = nx.spring_layout(graph, seed=0, iterations=50 if len(graph) < 500 else 15)
+    fill = [colours(int(agent) % 20) for agent in problem.owner]
+    nx.draw_networkx_edges(graph, place, ax=axes, edge_color="#bbbbbb")
+    _draw_nodes(graph, place, list(problem.variables), fill, axes)
     axes.set_title("variables, coloured by agent", fontsize=10, color=_INK)
     axes.axis("off")
 
 
-def _draw_tree(facts: GraphFacts, axes: Any) -> None:
-    """Draw the pseudo-tree; a number at an edge is how many variables the UTIL message ranges over."""
+def _draw_nodes(graph: Any, place: Any, names: Sequence[str], fill: Sequence[Any], axes: Any) -> None:
+    """Draw nodes: as boxes around their names, or as dots where there are many."""
+    if len(graph) > _NAMED:
+        nx.draw_networkx_nodes(graph, place, ax=axes, node_size=40, node_color=fill)
+        return
+    for node, name, colour in zip(graph, names, fill, strict=True):
+        box = {"boxstyle": "round,pad=0.25", "facecolor": colour, "edgecolor": "none"}
+        axes.text(*place[node], _clipped(name), ha="center", va="center", fontsize=7, bbox=box, zorder=3)
+    for axis, limit in enumerate((axes.set_xlim, axes.set_ylim)):
+        ends = [float(at[axis]) for at in place.values()] or [0.0]
+        low, high = min(ends), max(ends)
+        room = 0.12 * (high - low) or 1.0  # for what stands beside the middle of the outermost
+        limit(low - room, high + room)
+
+
+def _clipped(name: str) -> str:
+    """Return a name that fits its place.
+
+    >>> _clipped("a"), _clipped("meeting of the whole department")
+    ('a', 'meeting ...partment')
+    """
+    return name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2 - 1]}...{name[-(_LETTERS // 2 - 1) :]}"
+
+
+def back_edges(problem: Problem, facts: GraphFacts) -> list[tuple[str, str]]:
+    """Return the pairs of agents that share factors and are not parent and child, as the problem orders them."""
+    tree = {frozenset((agent.name, agent.parent)) for agent in facts.agents if agent.parent is not None}
+    owner = problem.owner.tolist()
+    pairs = {tuple(sorted({owner[a], owner[b]})) for a, b in primal_graph(problem).edges if owner[a] != owner[b]}
+    named = [(problem.agents[a], problem.agents[b]) for a, b in sorted(pairs)]
+    return [pair for pair in named if frozenset(pair) not in tree]
+
+
+def _draw_tree(problem: Problem, facts: GraphFacts, axes: Any) -> None:
+    """Draw the pseudo-tree; a number at an edge is how many variables the UTIL message ranges over.
+
+    Dashed are back edges, between agents that share factors and are not parent and child.
+    """
     from matplotlib import colormaps
 
     tree: nx.DiGraph[str] = nx.DiGraph()
@@ -98,21 +128,23 @@ def _draw_tree(facts: GraphFacts, axes: Any) -> None:
     place = _layered(tree)
     colours = colormaps["tab20"]
     named = len(tree) <= _NAMED
-    nx.draw_networkx(
-        tree,
+    nx.draw_networkx_edges(tree, place, ax=axes, edge_color="#888888", arrows=False)
+    nx.draw_networkx_edges(
+        nx.DiGraph(back_edges(problem, facts)),
         place,
         ax=axes,
-        with_labels=named,
-        node_size=420 if named else 40,
-        node_color=[colours(number[name] % 20) for name in tree],
         edge_color="#888888",
-        arrows=False,
-        font_size=7,
+        style="dashed",
+        width=0.6,
+        arrows=True,
+        arrowstyle="-",
+        connectionstyle="arc3,rad=0.2",
     )
+    _draw_nodes(tree, place, list(tree), [colours(number[name] % 20) for name in tree], axes)
     if named:
         separators = {(a.parent, a.name): len(a.separator) for a in facts.agents if a.parent is not None}
-        nx.draw_networkx_edge_labels(tree, place, separators, ax=axes, font_size=7)
-    axes.set_title("pseudo-tree of the agents, and variables in each message", fontsize=10, color=_INK)
+        nx.draw_networkx_edge_labels(tree, place, separators, ax=axes, font_size=7, rotate=False)
+    axes.set_title("pseudo-tree of the agents, variables in each message; dashed: back edges", fontsize=10, color=_INK)
     axes.axis("off")
 
 
@@ -146,6 +178,8 @@ def dot(problem: Problem, facts: GraphFacts) -> Iterator[str]:
         yield f"  a{a} [label={_quoted(about.name)}];\n"
         if about.parent is not None:
             yield f'  a{number[about.parent]} -> a{a} [label="{len(about.separator)}"];\n'
+    for one, other in back_edges(problem, facts):
+        yield f"  a{number[one]} -> a{number[other]} [style=dashed, dir=none, constraint=false];\n"
     yield "}\n"
 
 

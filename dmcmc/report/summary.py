@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -15,7 +15,6 @@ from dmcmc.results.result import AgentMetrics, Reductions, Result, WorkDone
 _MOST_AGENTS = 20
 _MOST_BROKEN = 5
 _MOST_LINES = 4  # of agents' assignments
-_MOST_VALUES = 20
 _NAME = 24  # columns of an agent's name
 _LITTLE = 1e-6  # a gap that four digits of per cent do not show
 
@@ -55,7 +54,7 @@ def summary(
     if len(result.agents) > _MOST_AGENTS:
         parts.append(Text(f"... and {len(result.agents) - _MOST_AGENTS} more agents (all of them with --json)"))
     if problem is not None and result.assignment:
-        parts += [Text(), assignment(problem, result.assignment)]
+        parts += [Text(), _Assignment(problem, result.assignment)]
     return Group(*parts)
 
 
@@ -113,23 +112,40 @@ def _broken(problem: Problem, assignment: Mapping[str, Label]) -> str:
     return "; ".join(names[:_MOST_BROKEN]) + (f"; and {more} more" if more > 0 else "")
 
 
-def assignment(problem: Problem, values: Mapping[str, Label]) -> Table:
-    """Return the first agents, each with the values of its first variables."""
-    table = Table(box=None, header_style="bold", padding=(0, 1))
-    table.add_column("agent", overflow="fold", max_width=_NAME)
-    table.add_column("assignment (all of it with --json)", overflow="ellipsis", no_wrap=True)
-    owner = problem.owner.tolist()
-    shown = 0
-    for a, name in enumerate(problem.agents):
-        own = [problem.variables[v] for v, whose in enumerate(owner) if whose == a]
-        if own and shown < _MOST_LINES:
-            shown += 1
-            listed = ", ".join(f"{v} = {values[v]}" for v in own[:_MOST_VALUES])
-            table.add_row(Text(name), Text(f"{listed}, ..." if len(own) > _MOST_VALUES else listed))
-        elif own:
-            table.add_row(Text("..."), Text(""))
-            break
-    return table
+class _Assignment:
+    """The first agents, each with the values of as many of its variables as fit the line."""
+
+    def __init__(self, problem: Problem, values: Mapping[str, Label]) -> None:
+        own: dict[int, list[str]] = {}
+        for name, agent in zip(problem.variables, problem.owner.tolist(), strict=True):
+            own.setdefault(agent, []).append(f"{name} = {values[name]}")
+        listed = sorted(own.items())
+        self.agents = [(problem.agents[agent], words) for agent, words in listed[:_MOST_LINES]]
+        self.more = len(listed) - len(self.agents)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = Table(box=None, header_style="bold", padding=(0, 1))
+        width = max(len("agent"), *(min(len(name), _NAME) for name, _ in self.agents))
+        table.add_column("agent", overflow="fold", width=width)
+        table.add_column("assignment (all of it with --json)", overflow="fold")
+        for name, words in self.agents:
+            table.add_row(Text(name), Text(_fitting(words, options.max_width - width - 4)))
+        if self.more > 0:
+            table.add_row(Text("..."), Text(f"{self.more} more agents"))
+        yield table
+
+
+def _fitting(words: Sequence[str], width: int) -> str:
+    """Return as many words as fit, at least one.
+
+    >>> _fitting(["x = 1", "y = 2", "z = 3"], 17)
+    'x = 1, y = 2, ...'
+    """
+    for count in range(len(words), 1, -1):
+        text = ", ".join([*words[:count], *(["..."] if count < len(words) else [])])
+        if len(text) <= width:
+            return text
+    return words[0] + (", ..." if len(words) > 1 else "")
 
 
 def _removed(removed: Reductions) -> str:

@@ -1,0 +1,1 @@
+"""What newcomers begin with: examples, and words that the shell completes."""

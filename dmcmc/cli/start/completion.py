@@ -1,0 +1,90 @@
+"""``dmcmc completion SHELL``: a script that completes commands, options and a few of their values."""
+
+import argparse
+from collections.abc import Mapping
+
+from dmcmc.config.validate import suggestion
+from dmcmc.inference.runtime.errors import ConfigError
+
+SHELLS = ("bash", "zsh", "fish")
+VALUES = {
+    "--device": ("auto", "cpu", "cuda"),
+    "--task": ("mpe", "pr", "count", "mar", "max-marginals"),
+    "--split": ("tree", "grow", "blocks"),
+    "--drop": ("agents", "digits", "labels", "names", "sense"),
+}
+"""What may follow some options; files follow the others."""
+_WORDS = {"init": ("calendar", "configuration"), "completion": SHELLS}  # that follow commands
+
+
+def script(shell: str, commands: Mapping[str, argparse.ArgumentParser]) -> str:
+    """Return the script of a shell.
+
+    Parameters
+    ----------
+    shell
+        One of :data:`SHELLS`.
+    commands
+        The parsers of the commands, by name.
+
+    Raises
+    ------
+    ConfigError
+        For another shell.
+    """
+    if shell not in SHELLS:
+        raise ConfigError(f"completion: {shell!r} is not known; {suggestion(shell, SHELLS, 'shells')}")
+    if shell == "fish":
+        return _fish(commands)
+    start = "autoload -U +X bashcompinit && bashcompinit\n" if shell == "zsh" else ""
+    return start + _bash(commands)
+
+
+def _bash(commands: Mapping[str, argparse.ArgumentParser]) -> str:
+    cases = [f"    {name}) words='{' '.join(_words(name, parser))}' ;;" for name, parser in commands.items()]
+    values = [f"    {option}) words='{' '.join(words)}' ;;" for option, words in VALUES.items()]
+    return "\n".join(
+        [
+            "_dmcmc() {",
+            '  local current="${COMP_WORDS[COMP_CWORD]}" words=""',
+            '  case "${COMP_WORDS[COMP_CWORD-1]}" in',
+            *values,
+            "  esac",
+            "  if [ $COMP_CWORD -eq 1 ]; then",
+            f"    words='{' '.join([*commands, '--help', '--version'])}'",
+            '  elif [ -z "$words" ]; then',
+            '    case "${COMP_WORDS[1]}" in',
+            *cases,
+            "    esac",
+            "  fi",
+            '  COMPREPLY=( $(compgen -W "$words" -- "$current") )',
+            "}",
+            "complete -o default -F _dmcmc dmcmc",
+            "",
+        ]
+    )
+
+
+def _fish(commands: Mapping[str, argparse.ArgumentParser]) -> str:
+    names = " ".join(commands)
+    lines = [f"complete -c dmcmc -n 'not __fish_seen_subcommand_from {names}' -f -a '{names}'"]
+    for name, parser in commands.items():
+        seen = f"complete -c dmcmc -n '__fish_seen_subcommand_from {name}'"
+        for word in _words(name, parser):
+            if not word.startswith("-"):
+                lines.append(f"{seen} -a {word}")
+            elif word in VALUES:
+                lines.append(f"{seen} -l {word[2:]} -x -a '{' '.join(VALUES[word])}'")
+            elif word.startswith("--"):
+                lines.append(f"{seen} -l {word[2:]}")
+    return "\n".join([*lines, ""])
+
+
+def _words(name: str, parser: argparse.ArgumentParser) -> list[str]:
+    """Return what may follow a command."""
+    found = list(_WORDS.get(name, ()))
+    if name == "generate":
+        from dmcmc.generators import registry
+
+        found += registry.names()
+    return found + [option for option in parser._option_string_actions if option.startswith("--")]

@@ -1,0 +1,1 @@
+"""Commented examples that ``dmcmc init`` writes: a calendar and a configuration."""
