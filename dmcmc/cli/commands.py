@@ -299,9 +299,10 @@ def completion(arguments: Namespace) -> int:
 
 def init(arguments: Namespace) -> int:
     """Write a commented example."""
-    from dmcmc.cli.start import init_command
+    from dmcmc.cli.start.example import write_example
 
-    return init_command.init(arguments)
+    emit(write_example(arguments.what, arguments.path))
+    return 0
 
 
 COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
