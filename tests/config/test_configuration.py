@@ -141,7 +141,7 @@ def test_an_unknown_sampler_is_answered_with_the_known_ones(tmp_path: Path) -> N
         ("42", "run.yaml:1: expected sections such as 'problem:', got 42"),
         ("problem: x.npz", "run.yaml:1: problem: expected {file: PATH} or {generator: NAME, ...}, got 'x.npz'"),
         ("problem: {}", "run.yaml:1: problem: expected 'file', 'generator' or 'directory', got none of them"),
-        ("problem: {file: a.npz, generator: random}", "expected 'file', 'generator' or 'directory', got file and generator"),
+        ("problem: {file: a.npz, generator: random}", "'file', 'generator' or 'directory', got file and generator"),
         ("problem: {directory: parts, agents: 3}", "problem.agents: unknown key; beside a folder of agents' files:"),
         ("problem: {directory: parts, share_assignment: 1}", "share_assignment: expected true or false, got 1"),
         ("problem: {file: 3}", "run.yaml:1: problem.file: expected a file path, got 3"),
