@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.mpi.launcher import announced_size, launched
+from dmcmc.mpi.node import Node, node_of, use_gpu
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -37,16 +38,26 @@ class World:
         Which of the ranks that share this node, and so its cores and memory, this is, and how many do.
     neighbours : tuple of int
         The processes of those others that this one can send signals to.
+    core_sharers, gpu_sharers : int
+        How many ranks run on the same cores, and use the same GPU.
+    bound : tuple of int or None
+        Cores of this rank, and those that its launcher could have let it use, where most of them stay idle.
     agreed : Exception or None
         The error that was last raised on all ranks.
     """
+
+    core_sharers = gpu_sharers = 1
+    bound: tuple[int, int] | None = None
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = comm
         self.agreed: Exception | None = None
         self.rank: int = 0 if comm is None else comm.Get_rank()
         self.size: int = 1 if comm is None else comm.Get_size()
-        self.local_rank, self.local_size, self.neighbours = (0, 1, ()) if comm is None else _place_on_this_node(comm)
+        node = Node() if comm is None else node_of(comm)
+        self.local_rank, self.local_size, self.neighbours = node.rank, node.size, node.neighbours
+        self.core_sharers, self.gpu_sharers, self.bound = node.core_sharers, node.gpu_sharers, node.bound
+        use_gpu(node.gpu)
 
     def bcast(self, value: Any) -> Any:
         """Return rank 0's value on every rank."""
@@ -166,27 +177,3 @@ def _told(error: Exception, rank: int) -> FailedElsewhere:
 def _severity(error: Exception) -> int:
     """Return 0 for what nobody foresaw, 1 for the end of time, 2 for the rest."""
     return 0 if isinstance(error, FailedElsewhere) else 1 if isinstance(error, OutOfTime) else 2
-
-
-def _place_on_this_node(comm: Any) -> tuple[int, int, tuple[int, ...]]:
-    """Return which of the ranks that share this node's memory this is, how many there are, and the others' processes.
-
-    Ranks in containers of their own number processes differently: they are no neighbours.
-    """
-    from mpi4py import MPI
-
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    rank, space = node.Get_rank(), _process_space()
-    others = enumerate(node.allgather((space, os.getpid())))
-    neighbours = tuple(pid for other, (its, pid) in others if other != rank and space is not None and its == space)
-    place: tuple[int, int, tuple[int, ...]] = rank, node.Get_size(), neighbours
-    node.Free()
-    return place
-
-
-def _process_space() -> str | None:
-    """Return a name of the space that this process's number is from; None where that is not known."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return None

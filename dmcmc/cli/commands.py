@@ -1,6 +1,8 @@
 """What each command does, once its arguments are parsed."""
 
 import json
+import os
+import sys
 import time
 import warnings
 from argparse import Namespace
@@ -19,6 +21,7 @@ from dmcmc.config.problem_section import problem_of
 from dmcmc.config.yaml_lines import value_of
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, Unavailable
+from dmcmc.mpi.launcher import launched
 from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
@@ -56,6 +59,10 @@ def _on_all_ranks(
         warnings.filterwarnings("ignore", "suspicious MPI execution environment")  # connect says it in one line
         world = connect()
     SIGNALS.join(world)
+    if world.rank == 0 and world.bound is not None:
+        from dmcmc.mpi.node import advice
+
+        print(f"dmcmc: warning: {advice(world.bound)}", file=sys.stderr, flush=True)
     ready = _prepare_together(world, arguments, prepare)
     if isinstance(ready, int):
         return ready
@@ -268,9 +275,23 @@ def algorithms(arguments: Namespace) -> int:
 
 def info(arguments: Namespace) -> int:
     """Show what this installation is and what it may use."""
-    from dmcmc.results.provenance import machine
+    from dmcmc.results.provenance import machine, seat
 
-    _list(machine(), arguments.json)
+    if not launched(os.environ):
+        _list(machine(), arguments.json)
+        return 0
+    from dmcmc.mpi.node import advice
+    from dmcmc.mpi.world import connect
+
+    world = connect()
+    seats = world.gather({"rank": world.rank} | seat() | ({"bound": advice(world.bound)} if world.bound else {}))
+    if seats is not None:
+        rows: dict[str, Any] = machine()
+        if arguments.json:
+            rows["ranks"] = seats
+        else:
+            rows |= {f"rank {one.pop('rank')}": ", ".join(f"{k} {v}" for k, v in one.items()) for one in seats}
+        _list(rows, arguments.json)
     return 0
 
 

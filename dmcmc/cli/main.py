@@ -67,4 +67,4 @@ def _keep_output_plain() -> None:
 
 def _answered_alone(argv: Sequence[str]) -> bool:
     """Return whether rank 0 answers a command line without the other ranks."""
-    return not argv or argv[0] not in ("run", "solve", "experiment") or "-h" in argv or "--help" in argv
+    return not argv or argv[0] not in ("run", "solve", "experiment", "info") or "-h" in argv or "--help" in argv

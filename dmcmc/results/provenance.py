@@ -73,6 +73,11 @@ def machine() -> dict[str, Any]:
     }
 
 
+def seat() -> dict[str, Any]:
+    """Return where this process works: host, cores and GPU. For the user's eyes; no result names a host."""
+    return {"host": platform.node(), "cores": cores(), "gpu": describe_gpu()}
+
+
 def _mpi_library() -> str:
     """Return the first line of what the MPI library calls itself, without starting MPI."""
     try:

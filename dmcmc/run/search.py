@@ -75,7 +75,7 @@ class Search:
     def __init__(self, parts: Divided, incumbent: Incumbent, world: World, stop: Stop) -> None:
         self.parts, self.incumbent, self.world = parts, incumbent, world
         agents = np.array_split(np.arange(parts.problem.n_agents), world.size)[world.rank].tolist()
-        threads = max(1, cores() // world.local_size)
+        threads = max(1, cores() // world.core_sharers)
         ranks, seed = _Ranks(world), parts.config.seed
         self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop, ranks)
         self._until(stop)

@@ -246,10 +246,10 @@ def plan(
         tree = world.decided(lambda: build_pseudotree(problem, division, stop))
     else:
         tree, shares = placed.tree, placed.shares
-    threads, rows = max(1, cores() // world.local_size), _rows_at_most(division, config, shares)
+    threads, rows = max(1, cores() // world.core_sharers), _rows_at_most(division, config, shares)
     counting = _Counting(config, arithmetic, shares, rows, _listed_at_most(parts, shares))
     surveys = _surveys(division, counting, world, threads, stop, None if placed is None else placed.owner)
-    backend = world.together(partial(Backend.of, config.device, threads, world.local_size))
+    backend = world.together(partial(Backend.of, config.device, threads, world.gpu_sharers))
 
     def decision() -> tuple[Limits, Rates, tuple[Choice, ...], int, tuple[int, ...]]:
         limits, rates = _limits(surveys, config, shares, world.size, threads, measure)

@@ -241,7 +241,7 @@ from dmcmc.mpi.world import connect
 from dmcmc.run.setup import prepare
 
 world = connect()
-world.local_size = 1  # as on a node of its own
+world.local_size = world.core_sharers = 1  # as on a node of its own
 os.sched_setaffinity(0, list(os.sched_getaffinity(0))[: 2 - world.rank])
 for method in ("gibbs", "exact", "auto"):
     setup = prepare(native.load(sys.argv[1]), Settings(local=Local(method=method), budget=Budget(time=5.0)), world)
