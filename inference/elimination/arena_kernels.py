@@ -59,9 +59,12 @@ def place_inputs(program, arena, scope_start, scope, at, data, lowest):
             same &= strides[j] == step
             step *= dims[j]
         if same:
-            to[:] = data[at[t] : at[t + 1]]
+            source = data[at[t] : at[t + 1]]
+            for i in range(to.size):
+                to[i] = source[i]
         else:
-            to[:] = 0
+            for i in range(to.size):
+                to[i] = 0
             add_strided(to, data, at[t], dims, strides, lowest)
 
 

@@ -86,12 +86,19 @@ def split_bucket(program, b):
         width *= sizes[j]
     offsets = np.zeros((count, width), dtype=np.uint32)
     dense = np.zeros(count, dtype=np.bool_)
-    order = np.argsort(depth, kind="mergesort")
+    order = np.empty(count, dtype=np.int64)
+    to = 0
+    for j in range(k + 1):
+        for i in range(count):
+            if depth[i] == j:
+                order[to] = i
+                to += 1
     for to in range(count):
         source = order[to]
         level[to] = depth[source]
         at[to] = program.at[program.inputs[program.input_start[b] + source]]
-        strides[to] = all_strides[source, : 1 + k]
+        for j in range(1 + k):
+            strides[to, j] = all_strides[source, j]
         dense[to] = w > 0
         done = 1
         for j in range(w - 1, -1, -1):  # the offsets of l's last axes, repeated for every value of the next
@@ -142,17 +149,29 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
     number = out.dtype.type
     half = lowest / 2
     # first[j]:first[j + 1] are the tables of level j; rows[j] and numbers[j] hold the sum of all up to level j.
-    first = np.searchsorted(level, np.arange(k + 2))
+    first = np.zeros(k + 2, dtype=np.int64)
+    for t in range(count):
+        for j in range(level[t] + 1, k + 2):
+            first[j] += 1
     rows = np.zeros((k + 1, x_size, width), dtype=out.dtype)
     numbers = np.zeros((k + 1, x_size), dtype=out.dtype)
     below = np.zeros(k + 1, dtype=np.int64)  # the level whose rows count for level j
     for j in range(k + 1):
         below[j] = below[j - 1] if j > 0 else 0
-        if is_row[first[j] : first[j + 1]].any() and j < k:
-            below[j] = j
-    last_rows = first[k] + np.flatnonzero(is_row[first[k] : first[k + 1]]) if k > 0 else np.empty(0, dtype=np.int64)
+        for t in range(first[j], first[j + 1] if j < k else first[j]):
+            if is_row[t]:
+                below[j] = j
+    nv, simple = 0, True
+    last_rows = np.empty(count, dtype=np.int64)
+    for t in range(first[k] if k > 0 else count, count):
+        if is_row[t]:
+            last_rows[nv] = t
+            nv += 1
+            simple &= dense[t]
+    last_rows = last_rows[:nv]
     marginal = operation == MARGINAL
-    nv = last_rows.size if last_rows.size <= (1 if marginal else 2) and dense[last_rows].all() else 3
+    if nv > (1 if marginal else 2) or not simple:
+        nv = 3
     digit = np.zeros(k, dtype=np.int64)
     here = at.copy()
     rest = begin
@@ -171,7 +190,8 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 total = numbers[j - 1, x] if j > 0 else zero
                 source = rows[below[j - 1], x] if j > 0 else rows[0, x]
                 if j == 0:
-                    source[:] = 0
+                    for i in range(width):
+                        source[i] = zero
                 to = rows[j, x]
                 for t in range(first[j], first[j + 1]):
                     if not is_row[t]:
@@ -182,7 +202,8 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 numbers[j, x] = total
         best = out[0 if marginal else h]
         if not marginal:
-            best[:] = lowest
+            for i in range(width):
+                best[i] = lowest
             if nv == 0:
                 max_rows(best, rows[below[k]], numbers[k])
         for x in range(0 if nv == 0 and not marginal else x_size):
@@ -212,8 +233,9 @@ def join(arena, out, high, width, x_size, level, is_row, at, strides, offsets, d
                 for i in range(width):
                     best[i] = max(best[i], row[i])
         if operation == _LOG_SUM:  # the maximum is known: add up what is relative to it
-            top[:] = best
-            best[:] = 0
+            for i in range(width):
+                top[i] = best[i]
+                best[i] = zero
             for x in range(x_size):
                 base = rows[below[k], x]
                 sum_row(row, base, numbers[k, x], arena, x, last_rows, here, strides, offsets, dense, lowest)

@@ -57,9 +57,11 @@ def plan_buckets(scope_start, scope, rank, order, domains):
     given, buckets = scope_start.size - 1, order.size
     tables = given + buckets
     start = np.zeros(tables + 1, dtype=np.int64)
-    start[: given + 1] = scope_start
+    for t in range(given + 1):
+        start[t] = scope_start[t]
     scopes = np.empty(2 * scope.size + 16 * buckets + 64, dtype=np.int64)
-    scopes[: scope.size] = scope
+    for s in range(scope.size):
+        scopes[s] = scope[s]
     size = np.ones(tables, dtype=np.int64)
     head = np.full(buckets, -1, dtype=np.int64)
     tail = np.full(buckets, -1, dtype=np.int64)
@@ -81,7 +83,10 @@ def plan_buckets(scope_start, scope, rank, order, domains):
                 inputs[taken] = i
                 taken += 1
                 if end + start[i + 1] - start[i] > scopes.size:
-                    scopes = np.concatenate((scopes, np.empty(scopes.size + domains.size, dtype=np.int64)))
+                    wider = np.empty(2 * scopes.size + domains.size, dtype=np.int64)
+                    for s in range(end):
+                        wider[s] = scopes[s]
+                    scopes = wider
                 for s in range(start[i], start[i + 1]):
                     u = scopes[s]
                     if rank[u] != b and seen[u] != b:

@@ -13,7 +13,8 @@ def grown(array, needed):
     if needed <= array.size:
         return array
     wider = np.full(max(needed, 2 * array.size), -1, dtype=array.dtype)
-    wider[: array.size] = array
+    for i in range(array.size):
+        wider[i] = array[i]
     return wider
 
 
@@ -90,7 +91,8 @@ def first_fit(scope_start, scope, rank, order, z):
                 limit = z if j > 0 and g < made else widest  # into a new one it goes whatever its size
                 n = merge(unions[g], sizes[g], own, rank, limit, spare)
                 if n >= 0:
-                    unions[g, :n] = spare[:n]
+                    for i in range(n):
+                        unions[g, i] = spare[i]
                     sizes[g] = n
                     home_of[j] = g
                     made = max(made, g + 1)
@@ -107,7 +109,8 @@ def first_fit(scope_start, scope, rank, order, z):
                     taken += 1
             scopes = grown(scopes, start[tables] + sizes[g])
             start[tables + 1] = start[tables] + sizes[g]
-            scopes[start[tables] : start[tables + 1]] = unions[g, : sizes[g]]
+            for i in range(sizes[g]):
+                scopes[start[tables] + i] = unions[g, i]
             variable[groups] = order[b]
             member_start[groups + 1] = taken
             _file(tables, unions[g, : sizes[g]], rank, head, tail, follower)

@@ -18,7 +18,7 @@ def depth_first(graph, eliminate, most_connected, order):
     Kept vertices are above every root. Ties go to the lowest index.
     """
     n, words = graph.shape
-    degree = np.zeros(eliminate, dtype=np.int64)
+    degree = np.zeros(eliminate)
     for v in range(eliminate):
         for k in range(words):
             degree[v] += popcount(graph[v, k])
@@ -27,7 +27,8 @@ def depth_first(graph, eliminate, most_connected, order):
     for i in range(eliminate):
         rank[ranked[i]] = i
     seen = np.zeros(n, dtype=np.bool_)
-    seen[eliminate:] = True
+    for v in range(eliminate, n):
+        seen[v] = True
     path = np.empty(eliminate + 1, dtype=np.int64)
     near = np.empty(n, dtype=np.int64)
     done, work = 0, eliminate * words

@@ -187,8 +187,9 @@ def put_back(order, parent, piece):
         if below[v] and not inside[v]:
             spliced[done] = v
             done += 1
-    spliced[done : done + piece.size] = piece
-    done += piece.size
+    for v in piece:
+        spliced[done] = v
+        done += 1
     for v in order:
         if not below[v]:
             spliced[done] = v

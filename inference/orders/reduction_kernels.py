@@ -90,7 +90,8 @@ def reduce(graph, sizes, eliminate, limit, order):
                 cells = min(cells * sizes[near[i]], CAP)
             work += words + degree
             if cells <= limit:
-                around[:] = graph[v]
+                for k in range(words):
+                    around[k] = graph[v, k]
                 work += 2 * degree * words
                 if _odd_one_out(graph, sizes, v, near, degree, around):
                     order[done] = v

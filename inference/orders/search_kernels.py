@@ -71,7 +71,8 @@ def peel(graph, sizes, eliminate, work_limit, order):
                 if rank[u] < eliminate:
                     stale[u] = True
                     i = min(i, rank[u])
-            graph[v] = 0
+            for k in range(words):
+                graph[v, k] = 0
             rank[v] = -1
     return done
 
@@ -112,7 +113,10 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
     while work < min(budget, max(best_cells, _LEAST)) and (work < patience or batch < last + _BATCHES):
         kind = batch // 2 % kinds if batch >= kinds else batch
         if batch >= kinds and batch % 2:
-            kind = np.argmin(reached)
+            kind = 0
+            for other in range(1, kinds):
+                if reached[other] < reached[kind]:
+                    kind = other
         batch += 1
         rule = rules[kind // _NOISES]
         limit = 1e3 * best_cells
@@ -134,7 +138,8 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
             work += more + graph.size
             if cells < limit:
                 limit = cells
-                chosen[:] = order
+                for i in range(eliminate):
+                    chosen[i] = order[i]
         if limit >= 1e3 * best_cells:
             continue
         separator, parent, joined = bucket_tree(graph, sizes, chosen)
@@ -188,15 +193,22 @@ def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, kno
     core_graph = graph.copy()
     first = peel(core_graph, sizes, eliminate, hard_limit, peeled)
     gone = np.zeros(graph.shape[0], dtype=np.bool_)
-    gone[peeled[:first]] = True
-    vertices = np.flatnonzero(~gone)
+    for i in range(first):
+        gone[peeled[i]] = True
+    vertices = np.empty(graph.shape[0] - first, dtype=np.int64)
     place = np.full(graph.shape[0], -1, dtype=np.int64)
-    place[vertices] = np.arange(vertices.size)
+    count = 0
+    for v in range(graph.shape[0]):
+        if not gone[v]:
+            vertices[count], place[v] = v, count
+            count += 1
     left = eliminate - first
     rule, work = -1, 0
     if left:
         core = subgraph(core_graph, vertices)
-        core_sizes, core_weight = sizes[vertices], weight[vertices]
+        core_sizes, core_weight = np.empty(vertices.size), np.empty(vertices.size, dtype=np.int64)
+        for i in range(vertices.size):
+            core_sizes[i], core_weight[i] = sizes[vertices[i]], weight[vertices[i]]
         inner, trial = np.empty(left, dtype=np.int64), np.empty(left, dtype=np.int64)
         cells = np.inf
         for attempt in range(PLAIN_RULES):
@@ -238,7 +250,8 @@ def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, kno
             order_of_tree(parent, inner)
         for i in range(left):
             best[first + i] = vertices[inner[i]]
-    best[:first] = peeled[:first]
+    for i in range(first):
+        best[i] = peeled[i]
     separator, parent, joined = bucket_tree(graph, sizes, best)
     total, largest, width = totals(separator, joined, best)
     return total, largest, width, rule, work

@@ -223,7 +223,8 @@ def _rewire(separator, parent, cells, window, count, inside, names, rows, joined
         for h in range(count - 1, i, -1):
             if row & bit(best[h]):
                 parent[s] = window[best[h]]
-        separator[s] = 0
+        for k in range(separator.shape[1]):
+            separator[s, k] = 0
         while row:
             u = names[lowest(row)]
             separator[s, u >> 6] |= bit(u)

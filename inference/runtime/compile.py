@@ -4,26 +4,56 @@ Numba chooses the place for a kernel's compiled code when caching is switched on
 process. That setting is ours only for that moment, so that nobody else's functions move. A ``NUMBA_CACHE_DIR`` of the
 user's own goes before our folder; where neither can be written to, Numba looks for a place itself, and where there is
 none, kernels are compiled anew in every process.
+
+Compiling is most of a first run's time, so kernels are compiled for less than Numba would: a kernel that another one
+calls with a constant once for the constant's type, not once a constant; without entry points for C; and the garbage
+collector, which would go through all that the compiler holds again and again, waits until a kernel is done.
 """
 
+import gc
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import numba
+from numba.core import event
 
 from dmcmc.inference.runtime.cache import kernel_folder
+from dmcmc.inference.runtime.types import Array
 
 _LOCK = threading.RLock()
+
+
+class _NoCollection(event.Listener):  # type: ignore[misc]
+    """Holds the garbage collector while something is compiled; Numba compiles on one thread at a time."""
+
+    def __init__(self) -> None:
+        self._open, self._collects = 0, False
+
+    def on_start(self, event: Any) -> None:
+        """Hold it, where it is not held."""
+        if self._open == 0:
+            self._collects = gc.isenabled()
+            gc.disable()
+        self._open += 1
+
+    def on_end(self, event: Any) -> None:
+        """Let it go on after the outermost kernel, if it was at work before."""
+        self._open -= 1
+        if self._open == 0 and self._collects:
+            gc.enable()
+
+
+event.register("numba:compile", _NoCollection())
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return :func:`numba.njit` with these options and a cache of our own."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        return _cached(numba.njit(**options)(function))
+        return _cached(_one_for_all_constants(numba.njit(no_cfunc_wrapper=True, **options)(function)))
 
     return decorate
 
@@ -45,6 +75,24 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
         return _cached(cuda.jit(**options)(function))
 
     return decorate
+
+
+def writable(array: Array) -> Array:
+    """Return an array, or a copy of one that cannot be written: what is compiled for both would be compiled twice."""
+    return array if array.flags.writeable else array.copy()
+
+
+def _one_for_all_constants(kernel: Any) -> Any:
+    """Let kernels that call this one with constants share what is compiled for their types."""
+    template = getattr(kernel, "get_call_template", None)
+    if template is not None:  # else it is interpreted
+
+        def get_call_template(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
+            plain = {name: numba.types.unliteral(kind) for name, kind in kws.items()}
+            return template(tuple(map(numba.types.unliteral, args)), plain)
+
+        kernel.get_call_template = get_call_template
+    return kernel
 
 
 def _cached(kernel: Any) -> Any:

@@ -82,7 +82,8 @@ def anneal(model, parts, first_part, z, scores, scratch, kept, worth, temperatur
         worth[0] += gained
         if worth[0] > worth[1]:
             worth[1] = worth[0]
-            kept[:] = z
+            for v in range(z.size):
+                kept[v] = z[v]
         elif temperatures[t] <= 0 and gained == 0:
             return t + 1
     return temperatures.size

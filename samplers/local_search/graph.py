@@ -11,6 +11,7 @@ from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.runtime.compile import writable
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.local_search.graph_kernels import link_variables
 
@@ -86,10 +87,11 @@ def build_graph(problem: Problem) -> Graph:
     scope = np.concatenate([flat.scope, np.array([v for s in scopes for v in s], dtype=np.int64)])
     scope_start = np.concatenate([flat.scope_start, flat.scope_start[-1] + np.cumsum([0, *map(len, scopes)])[1:]])
     data, rest, following, layers = _entries(flat, automata)
-    start, factor, slot, stride = link_variables(scope_start, scope, problem.domains, len(dense))
+    domains = writable(problem.domains)
+    start, factor, slot, stride = link_variables(scope_start, scope, domains, len(dense))
     stride[flat.scope.size :] = layers
     return Graph(
-        domains=problem.domains,
+        domains=domains,
         dense=len(dense),
         scope_start=scope_start,
         scope=scope,

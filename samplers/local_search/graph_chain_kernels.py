@@ -84,7 +84,8 @@ def anneal_graph(graph, order, z, kept, sums, worth, temperatures, penalty, tria
         now = (-sums[0, 0], sums[1, 0] + sums[2, 0])
         if now > (worth[0], worth[1]):
             worth[0], worth[1] = now
-            kept[:] = z
+            for v in range(z.size):
+                kept[v] = z[v]
         elif not moved and temperatures[t] <= 0:
             return t + 1
     return temperatures.size

@@ -1,13 +1,18 @@
 """Kernels are kept in a folder of their own, and nothing else of the process moves there."""
 
+import gc
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numba
+import numpy as np
 import pytest
+from numba.core import event
 
 from dmcmc.inference.runtime.cache import kernel_cache
+from dmcmc.inference.runtime.compile import njit, writable
 
 KERNEL = """
 from dmcmc.inference.runtime.compile import njit
@@ -100,3 +105,44 @@ def test_a_folder_that_was_deleted_meanwhile_comes_back(run):
 def test_where_nothing_can_be_kept_kernels_are_compiled_anew(run):
     none = "import numba.core.caching as c; c.CompileResultCacheImpl._locator_classes = []; "
     assert run(none + HITS) == ["0"]
+
+
+@njit()
+def added(x, y):
+    return x + y
+
+
+@njit()
+def added_thrice(x):
+    return added(x, 1) + added(x, 2) + added(x, x)
+
+
+def test_constants_share_what_is_compiled_for_their_type():
+    assert added_thrice(5) == 6 + 7 + 10
+    assert len(added.signatures) <= 1  # none where the caller came from the cache
+
+
+def test_the_garbage_collector_waits_while_a_kernel_is_compiled():
+    heard = []
+
+    class Hears(event.Listener):
+        def on_start(self, event):
+            heard.append(gc.isenabled())
+
+        def on_end(self, event):
+            heard.append(gc.isenabled())
+
+    fresh = numba.njit(lambda x: x + 1)
+    with event.install_listener("numba:compile", Hears()):
+        assert fresh(1) == 2
+    assert not heard[0]
+    assert gc.isenabled()
+
+
+def test_what_cannot_be_written_is_copied_and_the_rest_is_not():
+    free = np.arange(3)
+    frozen = free.copy()
+    frozen.flags.writeable = False
+    assert writable(free) is free
+    assert writable(frozen).flags.writeable
+    assert writable(frozen).tolist() == [0, 1, 2]
