@@ -38,6 +38,7 @@ _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up 
 _LISTED_LEAST = 64  # however little memory there is
 _ROW, _STATES = 128, 4  # bytes of a row, both sides and what is thought of it; of each hidden variable in it
 
+_FILTERED = 1e19  # joined cells beyond which no incumbent leaves few enough: 10^16 take half a minute
 _PLANNED, _WORDS = 0.05, 3e8  # of the time, at most, for one order; words of search in a second, counted
 _SLOW = 0.1  # of the time: then orders and trees are taken as they are, wherever so many words take longer
 
@@ -125,7 +126,7 @@ class Setup(Divided):
     def filters(self, agent: int) -> bool:
         """Return whether an agent that is sampled may be eliminated without what cannot beat the incumbent."""
         local, choice = self.division.locals[agent], self.choices[agent]
-        alone = bool(local.hidden) and not local.interface
+        alone = bool(local.hidden) and not local.interface and self.surveys[agent].cells <= _FILTERED
         return alone and choice.method != "exact" and choice.bound != "none" and self.config.local.method == "auto"
 
     def of_rank(self, rank: int) -> list[int]:

@@ -179,10 +179,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         if split:
             options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
             solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
-        if {
-            "mini-bucket",
-            "dual+mini-bucket",
-        } & providers:  # its buckets are split in agents that are larger than the tiny problem's
+        if any("mini-bucket" in one for one in providers):  # the buckets of larger agents are split
             compile_matching(np.dtype(np.int64))
 
     _once(f"solving {what}", work, world, progress)

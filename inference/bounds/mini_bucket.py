@@ -3,6 +3,8 @@
 The interface stays free and rows are never enumerated, so it takes agents with any number of interface variables.
 """
 
+import itertools
+import math
 import time
 from dataclasses import replace
 
@@ -11,12 +13,15 @@ import numpy as np
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.parts import Part, encode_parts
 from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
+from dmcmc.inference.bounds.dual.shifted import tables_of
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
+from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table
 from dmcmc.inference.runtime.errors import OutOfTime
@@ -25,6 +30,7 @@ from dmcmc.inference.runtime.memory import ACCOUNT
 _SHIFTS = 6  # times as many sweeps of dual ascent as a row's sweep brings
 _CELLS = 4_000_000_000  # joined cells of the largest z that is tried
 _BYTES = 1 << 31
+_EACH = 4e-6  # seconds of a mini-bucket, besides its cells
 _LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
 
 
@@ -44,51 +50,73 @@ class MiniBucketState:
     ----------
     dual
         Whose shares the factors are replaced by, as they are; one of its own is ascended a little if None.
+    clusters
+        Whether its triangles are tables over three variables; else their shares are given back to their pairs.
     """
 
-    def __init__(self, local: LocalProblem, backend: Backend = CPU, dual: DualState | None = None) -> None:
+    def __init__(
+        self, local: LocalProblem, backend: Backend = CPU, dual: DualState | None = None, clusters: bool = False
+    ) -> None:
         self.local = local
         self.backend = backend
-        self._shares_are_given = dual is not None
+        self._shares_are_given, self._clusters = dual is not None, clusters
         self._dual = dual or DualState(local, triangles=False)
         if dual is None:
             self._dual.improve(sweeps=0, rows=())
         self._tables: list[Table] | None = None
+        self._planned: tuple[int, Plan] | None = None
         self._parts: list[Part] = self._dual.parts() if not self._dual.enumerated else []
-        self.z = 0
+        self.z, self._begun, self._slower = 0, False, 1.0
+        self._again: int | None = None  # z that comes once more
         self.exhausted = not local.hidden
+
+    @property
+    def price(self) -> float:
+        """About the seconds of the next step; inf if there is none."""
+        if self.exhausted:
+            return math.inf
+        plan = self._plan()
+        if plan.cells > _CELLS or plan.entries * 8 > ACCOUNT.part(1 / 8, _BYTES):
+            self.exhausted = True
+            return math.inf
+        return self._slower * self._estimate(plan)
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound, of all rows together; ``sweeps`` counts steps of z."""
         end = time.perf_counter() + (seconds or 0.0)
-        steps = 0
         if not self._shares_are_given:
             self._dual.backend = replace(self._dual.backend, stop=self.backend.stop)
-        while not self.exhausted and not self.backend.stop.over:
-            tables = self._shifted()
-            scopes = [t.scope for t in tables]
-            order = self.local.order.variables
-            self.z = max(self.z, least_z(scopes, order))
-            plan = plan_mini_buckets(scopes, self.local.domains, order, self.local.interface, self.z, True)
-            left = end - time.perf_counter()
-            if seconds is None and steps >= (1 if sweeps is None else sweeps):
+        for steps in itertools.count():
+            price, wanted = self.price, steps < (1 if sweeps is None else sweeps)
+            if seconds is not None:
+                wanted = not (steps or self._shares_are_given) or price <= end - time.perf_counter()
+            if self.exhausted or self.backend.stop.over or not wanted or not self.step():
                 return
-            if (
-                seconds is not None
-                and (steps or self._shares_are_given)
-                and plan.cells * COSTS.bound_cell > left * self.backend.threads
-            ):
-                return
-            if plan.cells > _CELLS or plan.entries * 8 > ACCOUNT.part(1 / 8, _BYTES):
-                self.exhausted = True
-                return
-            try:
-                self._step(tables)
-            except OutOfTime:
-                return
-            self.exhausted |= self.z >= self.local.plan.width
-            self.z += 1
-            steps += 1
+
+    def step(self) -> bool:
+        """Eliminate with the next z; return whether there was time for it."""
+        begun, plan = time.perf_counter(), self._plan()
+        try:
+            self._eliminate(self._shifted())
+        except OutOfTime:
+            return False
+        self.exhausted |= self.z >= self.local.plan.width
+        if self._begun:  # the first may load or compile something
+            self._slower = max(1.0, (time.perf_counter() - begun) / self._estimate(plan))
+        self._begun, self._again = True, None if self.z != self._again else self._again
+        self.z += 1
+        return True
+
+    def reach(self, entries: int) -> None:
+        """Go on with the largest z whose tables have at most so many entries, if that is larger."""
+        if not self.exhausted:
+            fits, _ = largest_fitting(
+                most_z(self.local.domains, self.local.order.variables, entries, self.local.plan.width),
+                least_z(self._scopes(), self.local.order.variables),
+                entries,
+                self._plan_of,
+            )
+            self.z = max(self.z, fits)
 
     def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
         """Return one table over the interface, or small ones over its parts where it has too many rows."""
@@ -97,29 +125,40 @@ class MiniBucketState:
         return encode_parts(self._parts, self._dual.layout.scale, self.local, arithmetic)
 
     def shares_moved(self) -> None:
-        """Take the shares of the given dual ascent anew; z stays, as what it brought may be better now."""
+        """Take the shares of the given dual ascent anew; the last z comes once more, as it may bring more now."""
         self._tables = None
-        self.z = max(0, self.z - 1)
+        if self._begun and self._again is None:
+            self.z -= 1
+            self._again = self.z
+
+    def _plan(self) -> Plan:
+        """Return the plan of the next step."""
+        if self._planned is None or self._planned[0] != self.z:
+            self.z = max(self.z, least_z(self._scopes(), self.local.order.variables))
+            self._planned = self.z, self._plan_of(self.z)
+        return self._planned[1]
+
+    def _plan_of(self, z: int) -> Plan:
+        local = self.local
+        return plan_mini_buckets(self._scopes(), local.domains, local.order.variables, local.interface, z, True)
+
+    def _estimate(self, plan: Plan) -> float:
+        """Return about the seconds of a step, on a nominal machine: joining, and some for each mini-bucket."""
+        return plan.cells * COSTS.bound_cell / self.backend.threads + _EACH * plan.buckets
+
+    def _scopes(self) -> list[tuple[int, ...]]:
+        return [table.scope for table in self._shifted()]
 
     def _shifted(self) -> list[Table]:
         """Return the factors after a dual ascent, as int64 tables."""
         if self._tables is None:
             if not self._shares_are_given:
                 self._dual.improve(sweeps=_SHIFTS, rows=())
-            whole, shares = self._dual.layout.whole, self._dual.shares
             names = (*self.local.hidden, *self.local.interface)
-            domains = whole.domains.tolist()
-            found: list[Part] = [((names[v],), shares.unary[v, :d]) for v, d in enumerate(domains)]
-            for e, (a, b) in enumerate(whole.pairs.tolist()):
-                found.append(((names[a], names[b]), shares.pair[e][: domains[a], : domains[b]]))
-            for s in range(whole.star_at.size - 1):
-                scope = whole.star_scope[whole.star_start[s] : whole.star_start[s + 1]].tolist()
-                entries = shares.star[whole.star_at[s] : whole.star_at[s + 1]]
-                found.append((tuple(names[v] for v in scope), entries.reshape([domains[v] for v in scope])))
-            self._tables = [Table(scope, np.where(t < THRESHOLD, _LOWEST, t.astype(np.int64))) for scope, t in found]
+            self._tables = tables_of(self._dual.layout.whole, self._dual.shares, names, _LOWEST, self._clusters)
         return self._tables
 
-    def _step(self, tables: list[Table]) -> None:
+    def _eliminate(self, tables: list[Table]) -> None:
         total = sum(int(np.where(t.values == _LOWEST, 0, np.abs(t.values)).max(initial=0)) for t in tables)
         numbers = Arithmetic(np.dtype(np.int64), _LOWEST, total)
         local, relaxation = self.local, Relaxation("mini-bucket", self.z)

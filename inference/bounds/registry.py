@@ -14,7 +14,7 @@ def _accept(loaded: object) -> BoundProvider | None:
 _PLUGINS: Plugins[BoundProvider] = Plugins(
     group="dmcmc.bounds",
     what="provider of bounds",
-    ours={p.name: p for p in (dual.DUAL, dual.TRIANGLES, mini_bucket.PROVIDER, trial.PROVIDER)},
+    ours={p.name: p for p in (dual.DUAL, dual.TRIANGLES, mini_bucket.PROVIDER, trial.PAIRS, trial.TRIANGLES)},
     accept=_accept,
     expected="is no BoundProvider",
     also=("auto", "none"),

@@ -1,13 +1,16 @@
-"""Provider ``dual+mini-bucket``: dual ascent, and mini-buckets of what it has shifted, by what each has lately brought.
+"""Providers ``dual+mini-bucket`` and ``triangles+mini-bucket``: what bounds an agent best is found out by trying.
 
 Dual ascent is better where the graph is dense, mini-buckets where it is sparse; which, nobody knows before. A dual
 ascent's shares add up to the agent's factors, so mini-buckets of them bound the same, mostly more tightly than those of
-the factors, and than the sum of the shares' maxima.
+the factors, and than the sum of the shares' maxima. Shares of triangles are tables over three variables, or given back
+to their pairs: both are tried. Whatever has lately brought most for its time has most of it.
 """
 
+import math
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +22,26 @@ from dmcmc.inference.bounds.mini_bucket import MiniBucketState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.runtime.memory import ACCOUNT
 
-_EVEN, _MOSTLY = 0.5, 0.8  # of the time for dual ascent: while nothing is known, and where it gains more
+_EVEN, _MOSTLY = (
+    0.5,
+    0.8,
+)  # of the time for dual ascent where values are removed: while nothing is known, where it leads
+_LEADS = 4.0  # times the time of another way that the one has which has brought most
+_TURN, _PART = 0.05, 0.25  # seconds of a turn of dual ascent, and the part of what it has had
+_WORK = 1 << 20  # entries of mini-buckets for each sweep, where work is fixed
+_CUBES, _MOST = 1 << 28, 10_000  # bytes of triangles as tables over three variables, and how many
+
+
+@dataclass
+class _Way:
+    """One way to a bound: what its next turn takes, what it has had, and what its last turn has brought a second."""
+
+    price: Callable[[], float]
+    work: Callable[[float], None]
+    spent: float = 0.0
+    rate: float = math.inf
 
 
 class TrialState:
@@ -29,16 +50,22 @@ class TrialState:
     Attributes
     ----------
     dual : DualState
-        Has the bounds of both.
-    buckets : MiniBucketState
-        Works on its shares, and lowers its bounds.
+        Has the bounds of all.
+    buckets : list of MiniBucketState
+        Work on its shares, and lower its bounds.
     """
 
-    def __init__(self, local: LocalProblem, backend: Backend = CPU) -> None:
-        self.dual = DualState(local, triangles=False, backend=backend)
-        self.buckets = MiniBucketState(local, backend, self.dual)
+    def __init__(self, local: LocalProblem, triangles: bool, backend: Backend = CPU) -> None:
+        self.dual = DualState(local, triangles, backend)
+        whole, width = self.dual.layout.whole, self.dual.width
+        count = whole.triangles.shape[0]
+        kinds = (
+            [False, True] if 0 < count <= _MOST and 8 * count * width**3 <= ACCOUNT.part(1 / 16, _CUBES) else [False]
+        )
+        self.buckets = [MiniBucketState(local, backend, self.dual, clusters) for clusters in kinds]
+        self._ascent = _Way(lambda: max(_TURN, _PART * self._ascent.spent), lambda s: self.dual.improve(seconds=s))
+        self._joins = [_Way(partial(_price, one), partial(_step, one)) for one in self.buckets]
         self._backend = backend
-        self._gains: tuple[float, float] | None = None  # units of the bound a second, lately: dual ascent, mini-buckets
 
     @property
     def backend(self) -> Backend:
@@ -47,7 +74,9 @@ class TrialState:
 
     @backend.setter
     def backend(self, backend: Backend) -> None:
-        self._backend = self.dual.backend = self.buckets.backend = backend
+        self._backend = self.dual.backend = backend
+        for one in self.buckets:
+            one.backend = backend
 
     @property
     def whole(self) -> bool:
@@ -57,18 +86,27 @@ class TrialState:
     @property
     def exhausted(self) -> bool:
         """Whether no time would make the bound tighter."""
-        return self.dual.exhausted and self.buckets.exhausted
+        return self.dual.exhausted and all(one.exhausted for one in self.buckets)
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
-        """Tighten the bound; ``sweeps`` counts those of dual ascent, a step of mini-buckets comes after them."""
+        """Tighten the bound.
+
+        Parameters
+        ----------
+        sweeps
+            Of dual ascent; a step of mini-buckets comes after them, as large as the sweeps would be.
+        """
         if seconds is None:
             self.dual.improve(sweeps=sweeps, rows=rows)
-            self._join(None)
+            self._join(10 if sweeps is None else sweeps)
             return
-        share = self._share()
-        ascent = self._timed(lambda: self.dual.improve(seconds=share * seconds, rows=rows))
-        joined = self._timed(lambda: self._join((1 - share) * seconds))
-        self._gains = ascent, joined
+        end = time.perf_counter() + seconds
+        self._ascent.work = lambda given: self.dual.improve(seconds=given, rows=rows)
+        while (left := end - time.perf_counter()) > 0 and not self.backend.stop.over:
+            way, alone = self._next(left)
+            self._take_turn(way, lambda way=way: way.work(min(left, way.price())))  # type: ignore[misc]
+            if alone and way.rate <= 0:
+                return
 
     def prune(
         self,
@@ -78,15 +116,13 @@ class TrialState:
         sweeps: int | None = None,
     ) -> Pruned:
         """Tighten the bound, and remove values with which a row cannot reach its threshold."""
-        share = self._share()
-        if seconds is not None:
-            joined = self._timed(lambda: self._join((1 - share) * seconds))
-            before, begun = self._total(), time.perf_counter()
-            pruned = self.dual.prune(thresholds, rows, share * seconds)
-            self._gains = self._gain(before, begun), joined
-            return replace(pruned, state=self)
-        self._join(None)
-        return replace(self.dual.prune(thresholds, rows, None, sweeps), state=self)
+        if seconds is None:
+            self._join(10 if sweeps is None else sweeps)
+            return replace(self.dual.prune(thresholds, rows, None, sweeps), state=self)
+        share, found = self._share(), list[Pruned]()
+        self.improve((1 - share) * seconds, rows=rows)
+        self._take_turn(self._ascent, lambda: found.append(self.dual.prune(thresholds, rows, share * seconds)))
+        return replace(found[0], state=self)
 
     def lower(self, rows: Rows, values: Sequence[int | float]) -> None:
         """Take bounds that are known from elsewhere, one a row."""
@@ -94,44 +130,78 @@ class TrialState:
 
     def tables(self, arithmetic: Arithmetic) -> tuple[Table, ...]:
         """Return one table over the interface; small ones over its parts where it has too many rows."""
-        return self.dual.tables(arithmetic) if self.dual.enumerated else self.buckets.tables(arithmetic)
+        return self.dual.tables(arithmetic) if self.dual.enumerated else self.buckets[0].tables(arithmetic)
 
-    def _join(self, seconds: float | None) -> None:
-        """Eliminate what dual ascent has left, with bounded tables."""
-        self.buckets.shares_moved()
-        self.buckets.improve(seconds, None if seconds is not None else 1)
+    def _next(self, left: float) -> tuple[_Way, bool]:
+        """Return whose turn it is: the one that has had least for what it has brought; and whether no other can."""
+        able = [(price, way) for way in self._joins if (price := way.price()) <= left]
+        if not able or not self.dual.exhausted:
+            able.append((self._ascent.price(), self._ascent))
+        leader = self._leader()
+        _, way = min(able, key=lambda one: (one[0] + one[1].spent) / (_LEADS if one[1] is leader else 1.0))
+        return way, len(able) == 1
 
-    def _share(self) -> float:
-        """Return the part of the time that dual ascent gets."""
-        if self.buckets.exhausted or self.dual.exhausted:
-            return float(self.buckets.exhausted)
-        if self._gains is None or self._gains[0] == self._gains[1]:
-            return _EVEN
-        return _MOSTLY if self._gains[0] > self._gains[1] else 1 - _MOSTLY
+    def _leader(self) -> _Way | None:
+        """Return what has lately brought most a second; None if nothing has."""
+        known = [way for way in (self._ascent, *self._joins) if 0 < way.rate < math.inf]
+        return max(known, key=lambda way: way.rate, default=None)
 
-    def _timed(self, work: Any) -> float:
-        """Do something; return what the bound is lower by it, a second."""
+    def _take_turn(self, way: _Way, work: Callable[[], None]) -> None:
+        """Do a way's work, and take note of what it has brought."""
         before, begun = self._total(), time.perf_counter()
         work()
-        return self._gain(before, begun)
+        took = max(1e-6, time.perf_counter() - begun)
+        way.spent += took
+        way.rate = (before - self._total()) / took
+        if way is self._ascent:
+            for one in self.buckets:
+                one.shares_moved()
 
-    def _gain(self, before: float, begun: float) -> float:
-        return (before - self._total()) / max(1e-6, time.perf_counter() - begun)
+    def _join(self, sweeps: int) -> None:
+        """Eliminate what dual ascent has left, with tables of a fixed size."""
+        for one in self.buckets:
+            one.shares_moved()
+            one.reach(_WORK * sweeps)
+            one.improve(sweeps=1)
+
+    def _share(self) -> float:
+        """Return the part of the time that dual ascent gets where it removes values, too."""
+        if self.dual.exhausted or all(one.exhausted for one in self.buckets):
+            return 1.0
+        leader = self._leader()
+        return _EVEN if leader is None else _MOSTLY if leader is self._ascent else 1 - _MOSTLY
 
     def _total(self) -> float:
         """Return at most what the agent can be worth, in the scale of its entries."""
         return float(self.dual.bounds.max(initial=np.iinfo(np.int64).min))
 
 
-class TrialProvider:
-    """Dual ascent and mini-buckets of what it has shifted."""
+def _price(buckets: MiniBucketState) -> float:
+    return buckets.price
 
-    name = "dual+mini-bucket"
-    summary = "dual ascent, and mini-buckets of what it has shifted, by what each brings"
+
+def _step(buckets: MiniBucketState, seconds: float) -> None:
+    buckets.step()
+
+
+class TrialProvider:
+    """Dual ascent, on triangles too or not, and mini-buckets of what it has shifted."""
+
+    def __init__(self, name: str, summary: str, triangles: bool) -> None:
+        self.name = name
+        self.summary = summary
+        self._triangles = triangles
 
     def start(self, local: LocalProblem, backend: Backend = CPU) -> TrialState:
         """Return an agent's bound after one sweep of dual ascent."""
-        return TrialState(local, backend)
+        return TrialState(local, self._triangles, backend)
 
 
-PROVIDER = TrialProvider()
+PAIRS = TrialProvider(
+    "dual+mini-bucket", "dual ascent, and mini-buckets of what it has shifted, by what each brings", triangles=False
+)
+TRIANGLES = TrialProvider(
+    "triangles+mini-bucket",
+    "triangles, and mini-buckets of what they have shifted, by what each brings",
+    triangles=True,
+)

@@ -24,6 +24,7 @@ _AGENT = 3e-4  # seconds of an agent, whatever it does
 _DETOUR, _DOUBT = 1.5, 7.0  # times what bounds take: they come in slices; and where the graph has few triangles
 _WIDEST, _TIGHT = 12, 0.1  # induced width up to which triangles close gaps, given so many a pair and unit of width
 _FEW, _SPARSE = 4, 3  # rows of an agent, or pairs a variable, up to which mini-buckets are tried beside dual ascent
+_ON_TRIANGLES = ("triangles", "triangles+mini-bucket")
 _AMPLE = 2.0  # times the estimate goes to a first bound: to come back to it takes a cycle more
 
 
@@ -116,24 +117,33 @@ def exact_option(work: Survey, limits: Limits, rates: Rates) -> Option:
 def provider_of(work: Survey, limits: Limits, rates: Rates) -> str:
     """Return what bounds a sampled agent: triangles where they are affordable, and make a difference.
 
-    Where they are not, mini-buckets may be better than dual ascent: they are tried where the agent's graph is sparse,
-    or it has few rows. A GPU knows dual ascent only.
+    Mini-buckets are tried beside dual ascent, and what is better goes on, where the agent has few rows, and where its
+    graph is sparse and has no triangles. A GPU, which knows dual ascent only, is of no use to an agent of one row.
     """
     if limits.bound != "auto":
         return limits.bound
     if work.rows > MOST_ROWS:
         return "mini-bucket"  # the others enumerate rows
-    if work.triangles and 12 * work.values**2 * work.triangles <= min(limits.kept, CLUSTER_BYTES):
-        share = None if limits.time is None else FIRST_SHARE * limits.time
-        if share is None or bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * share:
-            return "triangles"
-    unclear = work.rows <= _FEW or work.pairs <= _SPARSE * work.hidden
-    return "dual+mini-bucket" if unclear and not (limits.gpu and limits.opened) else "dual"
+    on_gpu, triangles = limits.gpu and limits.opened, _affords_triangles(work, limits, rates)
+    if work.rows == 1 or (work.rows <= _FEW and not on_gpu):
+        return "triangles+mini-bucket" if triangles else "dual+mini-bucket"
+    if triangles:
+        return "triangles"
+    return "dual+mini-bucket" if work.pairs <= _SPARSE * work.hidden and not on_gpu else "dual"
+
+
+def _affords_triangles(work: Survey, limits: Limits, rates: Rates) -> bool:
+    """Return whether there are triangles, with memory and time for them."""
+    if not work.triangles or 12 * work.values**2 * work.triangles > min(limits.kept, CLUSTER_BYTES):
+        return False
+    if limits.time is None:
+        return True
+    return bound_seconds(work, limits, rates, 0.0, "triangles") <= 10 * FIRST_SHARE * limits.time
 
 
 def bound_seconds(work: Survey, limits: Limits, rates: Rates, sweeps: float, provider: str) -> float:
     """Return what so many sweeps of every row take, with those of the free interface that come first."""
-    units = sweep_units(work.pairs, work.triangles if provider == "triangles" else 0, work.values)
+    units = sweep_units(work.pairs, work.triangles if provider in _ON_TRIANGLES else 0, work.values)
     rows = work.rows if work.rows <= MOST_ROWS and provider != "mini-bucket" else 0
     if limits.gpu and limits.opened and rows:
         return rates.gpu_trip + units * (FIRST_SHIFTS * rates.gpu_shift + rows * (sweeps + 0.5) * rates.gpu_sweep)
@@ -250,7 +260,7 @@ def _quicker_by_bounds(
             work.obstacle
             or work.width > _WIDEST
             or provider == "mini-bucket"
-            or (provider != "triangles" and work.triangles)
+            or (provider not in _ON_TRIANGLES and work.triangles)
         ):
             continue
         takes = sampled_option(work, limits, rates).seconds

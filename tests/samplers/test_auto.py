@@ -116,6 +116,9 @@ def test_bounds_by_rows_and_triangles():
     assert bound(work._replace(triangles=0)) == "dual+mini-bucket"
     assert bound(work._replace(triangles=0, pairs=1000)) == "dual"
     assert bound(work._replace(triangles=0, pairs=1000, rows=1)) == "dual+mini-bucket"
+    assert (
+        bound(work._replace(rows=1)) == bound(work._replace(rows=1), gpu=True, opened=True) == "triangles+mini-bucket"
+    )
     assert bound(work._replace(triangles=0), gpu=True, opened=True) == "dual"
     assert bound(work._replace(rows=1 << 21)) == "mini-bucket"
     assert bound(work._replace(triangles=10**6, pairs=1000), time=0.01) == "dual"

@@ -17,13 +17,14 @@ from dmcmc.inference.bounds import mini_bucket, registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, PruningState
 from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
 from dmcmc.inference.bounds.dual import state as dual
+from dmcmc.inference.bounds.dual.shifted import tables_of
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError
 
-PROVIDERS = ("dual", "triangles", "mini-bucket", "dual+mini-bucket")
+PROVIDERS = ("dual", "triangles", "mini-bucket", "dual+mini-bucket", "triangles+mini-bucket")
 NUMBERS = {"small": (9, False), "2^27": (2**27, False), "2^57": (2**57, False), "floats": (1e3, True)}
 
 
@@ -263,9 +264,47 @@ def test_mini_buckets_of_what_dual_ascent_has_shifted_are_tighter_than_either():
     assert naive.row_values(local).item() <= bounds["dual+mini-bucket"] <= min(bounds.values())
 
 
-@pytest.mark.parametrize(
-    ("provider", "prunes"), [("dual", True), ("triangles", True), ("mini-bucket", False), ("dual+mini-bucket", True)]
-)
+def crown(variables, colours=3):
+    """Return a graph of dense triangles to colour: a cost of one for each pair of neighbours of one colour."""
+    near = [(v, (v + d) % variables) for v in range(variables) for d in (1, 2, 3)]
+    return [Factor.of(scope, -np.eye(colours, dtype=np.int64)) for scope in near], [colours] * variables
+
+
+def test_what_bounds_a_colouring_is_found_by_trying():
+    factors, domains = crown(14)
+    local, arithmetic = alone(factors, domains, ()), choose_arithmetic(factors)
+    bounds = {}
+    for provider in ("triangles", "dual+mini-bucket", "triangles+mini-bucket"):
+        state = registry.get(provider).start(local)
+        state.improve(sweeps=1)
+        bounds[provider] = dense(state, local, arithmetic).item()
+    assert bounds["triangles"] == 0 > bounds["triangles+mini-bucket"] == naive.row_values(local).item()
+
+
+def test_shares_of_triangles_as_tables_add_up_to_the_factors():
+    factors, domains = crown(7)
+    local = alone(factors, domains, ())
+    state = registry.get("triangles").start(local)
+    state.improve(sweeps=5)
+    graph, shares = state.layout.whole, state.shares
+    expected = naive.join([(f.scope, f.table) for f in factors], local.hidden, local.domains)
+    for clusters in (False, True):
+        tables = tables_of(graph, shares, local.hidden, -(2**40), clusters)
+        assert any(len(table.scope) == 3 for table in tables) == clusters
+        found = naive.join([tuple(table) for table in tables], local.hidden, local.domains)
+        assert np.array_equal(found, expected * state.layout.scale.encode_up(1))
+
+
+def test_dual_ascent_goes_on_with_what_is_left_where_mini_buckets_take_too_long(monkeypatch):
+    factors, domains = crown(14)
+    state = registry.get("triangles+mini-bucket").start(alone(factors, domains, ()))
+    monkeypatch.setattr(mini_bucket.MiniBucketState, "price", math.inf)
+    sweeps = state.dual.done
+    state.improve(seconds=0.1)
+    assert state.dual.done > sweeps and not any(one.z for one in state.buckets)
+
+
+@pytest.mark.parametrize(("provider", "prunes"), [(name, name != "mini-bucket") for name in PROVIDERS])
 def test_only_a_state_that_can_remove_values_is_asked_to(provider, prunes):
     (local, *_) = divide(random_problem(3, 8, 2, 3, 14, 2, 50, 0.0)).locals
     state = registry.get(provider).start(local, Backend(threads=2))

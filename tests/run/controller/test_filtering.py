@@ -1,5 +1,7 @@
 """Agents that no dense table fits are proven by an elimination that filters by the incumbent."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -54,5 +56,7 @@ def test_what_has_no_solution_is_proven_to_have_none():
 def test_a_run_with_a_time_budget_takes_it_as_one_kind_of_work():
     setup = prepare(alone(3), settings_from(None, {"cells": CELLS, "timeout": 20}), World())
     assert any("filter" in offer for offer in plan_of(setup).later)
+    hopeless = replace(setup, surveys=(setup.surveys[0]._replace(cells=1e30),))
+    assert setup.filters(0) and not hopeless.filters(0)
     result = dmcmc.solve(alone(3), cells=CELLS, timeout=20)
     assert (result.status, result.objective) == ("optimal", optimum(alone(3)))
