@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from dmcmc.mpi.world import World
     from dmcmc.run.interrupt import Ending
 
-_GRACE = 0.6  # seconds in which a run delivers its answer itself
+_GRACE = 0.35  # seconds in which a run delivers its answer itself: launchers that pass a signal on leave two in all
 _OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
 _LAST = 1.7  # then the process ends, whatever it does
 _SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice

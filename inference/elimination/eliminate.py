@@ -217,8 +217,12 @@ def _tasks(
 
 
 def absorb(tables: Sequence[Table], arithmetic: Arithmetic) -> tuple[Table, ...]:
-    """Add every table whose scope lies inside another's to that one; the sum stays the same, the tables get fewer."""
+    """Add every table whose scope lies inside another's to that one; the sum stays the same, the tables get fewer.
+
+    A table that nothing is added to is returned as it is, any other is new: large ones are copied once.
+    """
     kept: list[Table] = []
+    new = set[int]()
     for scope, values in sorted(tables, key=lambda t: -len(t.scope)):
         home = next((i for i, t in enumerate(kept) if set(scope) <= set(t.scope)), None)
         if home is None:
@@ -227,5 +231,9 @@ def absorb(tables: Sequence[Table], arithmetic: Arithmetic) -> tuple[Table, ...]
         into = kept[home]
         order = sorted(range(len(scope)), key=lambda axis: into.scope.index(scope[axis]))
         shape = [into.values.shape[i] if v in scope else 1 for i, v in enumerate(into.scope)]
-        kept[home] = Table(into.scope, arithmetic.add(into.values, values.transpose(order).reshape(shape)))
+        added = arithmetic.add(
+            into.values, values.transpose(order).reshape(shape), into.values if home in new else None
+        )
+        kept[home] = Table(into.scope, added)
+        new.add(home)
     return tuple(kept)

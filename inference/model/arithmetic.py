@@ -79,10 +79,10 @@ class Arithmetic:
         """Return whether a sum stands for −∞."""
         return bool(value < self.threshold or value == self.lowest)
 
-    def add(self, left: Array, right: Array) -> Array:
-        """Return the clamped, broadcast sum of two encoded arrays."""
-        total: Array = np.maximum(left + right, self.dtype.type(self.lowest))
-        return total
+    def add(self, left: Array, right: Array, into: Array | None = None) -> Array:
+        """Return the clamped, broadcast sum of two encoded arrays, ``into`` one of them where that may change."""
+        total: Array = np.asarray(np.add(left, right, out=into))
+        return np.maximum(total, self.dtype.type(self.lowest), out=total)
 
     def outward(self, value: int | float, addends: int) -> int | float:
         """Return an upper bound on the exact sum whose floating-point value is ``value``.

@@ -29,6 +29,7 @@ _SEARCHED = 100_000_000  # words for the search, at most; pieces are better beyo
 STAKE = 1e8  # cells from which on pieces are tried
 _RATE = 0.125  # words for pieces, for each cell
 _PIECES, _PIECES_MOST = 20.0, 5e7  # words for pieces, for each word of the budget, and where that is small
+_FEW = 10  # variables: windows see to so few
 _HOPELESS = 1e13  # cells beyond which a small budget is not exceeded
 _HARD_LIMIT = 100_000_000  # words after which a rule is given up on huge graphs: about 0.2 s
 _KEPT = 256  # orders of large plans
@@ -188,7 +189,7 @@ def best_order(
         graph, sizes, weight, count, rules, searched, float(_HARD_LIMIT), 0, False, order
     )
     work = _worth(cells if stake is None else stake, budget)
-    if work and rule != -1:
+    if work and rule != -1 and count > _FEW:
         order = _in_pieces(graph, sizes, weight, order, work, stop)
         separator, _, joined = bucket_tree(graph, sizes, order)
         cells, largest, width = totals(separator, joined, order)

@@ -115,7 +115,7 @@ def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
     """Eliminate an agent whose tables are not kept."""
     start, arithmetic = time.perf_counter(), sampling.arithmetic
     done = sampling.backend.eliminate([arithmetic.encode(f) for f in local.factors], local.plan, arithmetic)
-    left = tuple(Table(scope, values.copy()) for scope, values in done.remaining())
+    left = tuple(Table(s, v.copy() if np.may_share_memory(v, done.arena) else v) for s, v in done.remaining())
     witness: Witness
     if local.rows * local.domains.size <= _LOOKED_UP:
         witness = partial(_witness_found, local, _all_witnesses(local, done))
