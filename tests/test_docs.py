@@ -6,17 +6,10 @@ import pytest
 import rooms
 from imports import ROOT, files
 
-PAGES = [
-    "README.md",
-    "CHANGELOG.md",
-    "benchmarks/README.md",
-    "docs/design.md",
-    "docs/samplers.md",
-    "docs/algorithms.md",
-    "docs/experiments.md",
-]
+DOCS = sorted(page.relative_to(ROOT).as_posix() for page in (ROOT / "docs").rglob("*.md") if page.name != "rooms.md")
+PAGES = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md", *DOCS]
 PATHS = {file.path for file in files("dmcmc", "inference", "samplers", "mpi", "tests", "benchmarks", "docs")}
-OF_READERS = {"my_test.py"}  # a file that the reader writes
+OF_READERS = {"my_test.py", "my_bounds.py"}  # a file that the reader writes
 PAST = {"benchmarks/SCRIPT.py", "bounds.py", "gpu_bounds.py", "minibuckets.py"}  # what results' heads name
 
 
