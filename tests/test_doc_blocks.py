@@ -50,7 +50,7 @@ def test_the_bound_of_the_documents_is_one(monkeypatch):
     names = {}
     ((_, text),) = blocks((ROOT / "docs" / "howto" / "bounds.md").read_text(encoding="utf-8"))
     exec(text, names)
-    monkeypatch.setattr(registry._PLUGINS, "ours", registry._PLUGINS.ours | {"largest": names["PROVIDER"]})
+    monkeypatch.setitem(registry._PLUGINS.ours, "largest", names["PROVIDER"])
     problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=3, seed=3)
     best = dmcmc.solve(problem, device="cpu").objective
     loose = dmcmc.solve(problem, method="gibbs", bound="largest", device="cpu")
