@@ -2,14 +2,18 @@
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.incomplete [--seconds 60] [--only TEXT] [--output FILE]
 
-FOLDER holds instances/. First a bucket: three tables over three variables each, of some density, joined over six
-variables, of which one is eliminated; incomplete and dense, all cores. Copied: what reading and writing the rows of the
-message once takes at this machine's speed. Then instances, with the known optimum as incumbent, or the best of a search
+FOLDER holds instances/. First random buckets of every density: the same rows dense, incomplete and, if there is one, on
+the GPU. Then a bucket: three tables over three variables each, of some density, joined over six variables, of which one
+is eliminated; incomplete and dense, all cores, and what an elimination chooses (its time has that of the bounds in it;
+``of best``: what it has chosen takes so many times the better of the two). GB/s: of the rows of the message, beside
+what a copy moves. Then instances, with the known optimum as incumbent, or the best of a search
 in a tenth of the seconds: rows that were kept, bytes of all messages, and what the process has grown by, beside the
 bytes of the dense plan.
 """
 
 import time
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -30,12 +34,14 @@ from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
 from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import resident_memory
 from dmcmc.inference.runtime.threads import cores
 
+AGREEMENTS = 1000
 DENSITIES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-SIZE, SCOPES = 12, ((0, 1, 2), (0, 3, 4), (0, 2, 5))
+SIZES, SCOPES = (12, 24), ((0, 1, 2), (0, 3, 4), (0, 2, 5))
 MOST = 8 << 30  # bytes of messages
 # Utilities of the known optima; where there is none, a search of a tenth of the time finds the incumbent.
 OPTIMA = {
@@ -55,46 +61,113 @@ OPTIMA = {
 }
 
 
-def sparse_bucket(density: float) -> Query:
+def sparse_bucket(density: float, size: int) -> Query:
     """Return the tables of a bucket, of some density."""
-    rng, domains = np.random.default_rng(0), np.full(6, SIZE)
+    rng, domains = np.random.default_rng(0), np.full(6, size)
     factors = []
     for scope in SCOPES:
-        values = rng.integers(0, 99, [SIZE] * len(scope)).astype(float)
+        values = rng.integers(0, 99, [size] * len(scope)).astype(float)
         factors.append(Factor.of(scope, np.where(rng.random(values.shape) < density, values, -np.inf)))
     arithmetic = choose_arithmetic(factors)
     return Query([arithmetic.encode(f) for f in factors], domains, [0], range(1, 6), arithmetic)
 
 
-def join(query: Query) -> Incomplete:
-    """Return the bucket's message from incomplete tables."""
+def making_of(query: Query) -> Making:
+    """Return the bucket's message from incomplete tables, still to be made."""
     listed = [Input(Incomplete.of(t, query.domains, query.arithmetic), (t,)) for t in query.tables]
-    bucket = Bucket(0, tuple(query.keep), listed, (), query.domains, query.arithmetic)
+    bucket = Bucket(query.order[0], tuple(query.keep), listed, (), query.domains, query.arithmetic)
     scope, steps = steps_of(bucket, Relaxing(query.domains, query.arithmetic, 2))
-    making = Making(scope, steps, SIZE, query.arithmetic, query.arithmetic.threshold, Room(1 << 40))
-    return making.go_on(cores())
+    size = int(query.domains[query.order[0]])
+    return Making(scope, steps, size, query.arithmetic, query.arithmetic.threshold, Room(1 << 40))
 
 
-def densities(say: Report) -> None:
+def join(query: Query) -> Incomplete:
+    """Return the bucket's message."""
+    return making_of(query).go_on(cores())
+
+
+def join_on_gpu(query: Query) -> Incomplete:
+    """Return the bucket's message, made on the GPU."""
+    making = making_of(query)
+    making.go_on(1, elsewhere=Always())
+    return making.go_on(1)
+
+
+class Always:
+    """A GPU that everything is worth."""
+
+    def worth(self, seconds: float) -> bool:
+        """Say so."""
+        return True
+
+    def carry(self, making: Making, ranges: Sequence[tuple[int, int]], stop: Stop) -> bool:
+        """Carry ranges there."""
+        from dmcmc.inference.incomplete.cuda.carry import Carrier
+
+        carrier = Carrier(making, shared_device(), shared_device().limit)
+        making.take(ranges, carrier.carry(ranges[0][0], ranges[-1][1], making.start, stop))
+        return True
+
+
+def chosen(query: Query) -> str:
+    """Make the bucket's message as an elimination does, which chooses how; return that."""
+    work = Filtering(replace(query, order=range(6), keep=()), None, 2, MOST, cores())
+    work.message(0)
+    return "dense" if 0 in work.joined else "rows"
+
+
+def agreement(say: Report) -> None:
+    """Compare messages of random buckets of every density, to the bit: dense, incomplete, on a GPU."""
+    rng, alike, there = np.random.default_rng(1), 0, gpu_problem() is None
+    for _ in range(AGREEMENTS):
+        domains = rng.integers(2, 6, 5)
+        scopes = [(0, *sorted(1 + rng.permutation(4)[: rng.integers(1, 4)])) for _ in range(3)]
+        factors = []
+        for scope in scopes:
+            values = rng.integers(-99, 99, domains[list(scope)]).astype(float)
+            factors.append(Factor.of(scope, np.where(rng.random(values.shape) < rng.random(), values, -np.inf)))
+        arithmetic = choose_arithmetic(factors)
+        keep = sorted({v for s in scopes for v in s} - {0})
+        query = Query([arithmetic.encode(f) for f in factors], domains, [0], keep, arithmetic)
+        plan = plan_elimination(query.scopes, query.domains, query.order, query.keep)
+        dense = eliminate(query.tables, plan, arithmetic).table(plan.output(0))
+        expected = Incomplete.of(dense, domains, arithmetic)
+        found = [join(query), join_on_gpu(query)] if there else [join(query)]
+        turned = [one.reordered(dense.scope, domains) for one in found]
+        same = (np.array_equal(t.keys, expected.keys) and np.array_equal(t.values, expected.values) for t in turned)
+        alike += all(same)
+    say(f"{alike} of {AGREEMENTS} random buckets: the same rows dense, incomplete{', on the GPU' if there else ''}")
+    say()
+
+
+def densities(say: Report, size: int) -> None:
     """Measure a bucket at every density."""
-    block = np.zeros(1 << 24, dtype=np.uint8)
+    block = np.zeros(1 << 26, dtype=np.uint8)
     _, copied = timed(block.copy, 5)
-    rate = 2 * block.size / copied.least
+    rate, there = 2 * block.size / copied.least, gpu_problem() is None
+    say(f"bucket over 6 variables of {size} values; a copy moves {rate / 1e9:.1f} GB/s")
     columns = Columns(
-        ("density", "8g"), ("fill", ">8.4f"), ("rows", ">9d"), ("ms", ">9.2f"), ("Mrows/s", ">9.1f"),
-        ("copied ms", ">10.2f"), ("dense ms", ">9.2f"), ("dense/incomplete", ">17.2f"),
+        ("density", "8g"), ("fill", ">8.4f"), ("rows", ">10d"), ("rows ms", ">9.2f"), ("Mrows/s", ">9.1f"),
+        ("GB/s", ">7.2f"), ("dense ms", ">9.2f"), ("chosen ms", ">9.2f"), ("is", ">10"), ("of best", ">7.2f"),
+        ("GPU ms", ">9.2f"), ("Mrows/s", ">9.1f"),
     )  # fmt: skip
     say(columns.head)
     for density in DENSITIES:
-        query = sparse_bucket(density)
+        query = sparse_bucket(density, size)
         plan = plan_elimination(query.scopes, query.domains, query.order, query.keep)
         message, rows = timed(partial(join, query), 3, enough=2)
         _, dense = timed(partial(eliminate, query.tables, plan, query.arithmetic, cores()), 3)
-        bytes_moved = 2 * message.bytes
+        how, auto = timed(partial(chosen, query), 3, enough=2)
+        best, mine = min(rows.least, dense.least), dense if how == "dense" else rows
+        gpu: list[float | None] = [None, None]
+        if there:
+            _, on_gpu = timed(partial(join_on_gpu, query), 3, enough=2)
+            gpu = [1e3 * on_gpu.least, message.rows / on_gpu.least / 1e6]
         say(
             columns.line(
-                density, message.rows / SIZE**5, message.rows, 1e3 * rows.least, message.rows / rows.least / 1e6,
-                1e3 * bytes_moved / rate, 1e3 * dense.least, dense.least / rows.least,
+                density, message.rows / size**5, message.rows, 1e3 * rows.least, message.rows / rows.least / 1e6,
+                message.bytes / rows.least / 1e9, 1e3 * dense.least, 1e3 * auto.least, how,
+                mine.least / best, *gpu,
             )
         )  # fmt: skip
 
@@ -148,7 +221,9 @@ def main() -> None:
     given = parser.parse_args()
     say = Report(__file__, given)
     if not given.only:
-        densities(say)
+        agreement(say)
+        for size in SIZES:
+            densities(say, size)
     columns = Columns(
         ("instance", "32s"), ("z", ">4d"), ("width", ">6d"), ("dense MiB", ">11.4g"), ("rows", ">11d"),
         ("MiB", ">9.1f"), ("grown MiB", ">10.1f"), ("s", ">8.2f"), ("", "s"),

@@ -103,6 +103,7 @@ class Making:
         number = np.int64 if arithmetic.exact else np.float64
         self.limits = arithmetic.dtype.type(arithmetic.lowest), number(threshold)
         self.seconds = 0.0
+        self._tried = 0  # about, where threads meet
         self._done: dict[int, list[Rows]] = {}
         self._ranges: list[tuple[int, int]] | None = None
         self._from: tuple[int, Rows] | None = None  # where ranges begin, if not with the first table
@@ -111,6 +112,21 @@ class Making:
     def part(self) -> float:
         """Return how much of it is done, about: the part of the ranges."""
         return len(self._done) / max(1, len(self._ranges or [()]))
+
+    def expected(self, stop: Stop = NO_STOP) -> float:
+        """Return about how many candidates all steps will judge, going by a sample of the ranges, which is made."""
+        self._ranges = self._cut(stop)
+        if not self._ranges:
+            return 0.0
+        before, sample = self._tried, self._in_no_order()[: max(1, len(self._ranges) // _SAMPLE)]
+        for i in sample:
+            self._carry(i, stop)
+        return (self._tried - before) * len(self._ranges) / len(sample)
+
+    def _in_no_order(self) -> list[int]:
+        """Return the ranges that are missing, mixed: the part that is done tells what the rest will take."""
+        missing = [i for i in range(len(self._ranges or [])) if i not in self._done]
+        return [missing[i] for i in np.random.Generator(np.random.Philox(0)).permutation(len(missing))]
 
     def go_on(self, threads: int, stop: Stop = NO_STOP, elsewhere: Elsewhere | None = None) -> Incomplete:
         """Make what is missing, and return the message.
@@ -131,11 +147,8 @@ class Making:
         try:
             if self._ranges is None:
                 self._ranges = self._cut(stop)
-            missing = [i for i in range(len(self._ranges)) if i not in self._done]
-            # In no order, so that the part that is done tells what the rest will take.
-            order = np.random.Generator(np.random.Philox(0)).permutation(len(missing)).tolist()
-            tasks: list[Callable[[], None]] = [partial(self._carry, missing[i], stop) for i in order]
-            if elsewhere is not None and missing:
+            tasks: list[Callable[[], None]] = [partial(self._carry, i, stop) for i in self._in_no_order()]
+            if elsewhere is not None and tasks:
                 sample, start = tasks[: max(1, len(tasks) // _SAMPLE)], time.perf_counter()
                 tasks = tasks[len(sample) :]
                 if not run_parallel(sample, 1, stop):
@@ -222,7 +235,7 @@ class Making:
 
     def _blocks(self, j: int, rows: Rows, scratch: dict[int, Rows], stop: Stop) -> Iterator[Rows]:
         """Yield what step ``j`` makes of rows, a block at a time in the same place."""
-        step, at = self.steps[j], np.zeros(2, dtype=np.int64)
+        step, at = self.steps[j], np.zeros(3, dtype=np.int64)
         if j not in scratch:
             scratch[j] = np.empty(_BLOCK, dtype=np.int64), np.empty((_BLOCK, self.size), dtype=self.dtype)
         keys, vectors = scratch[j]
@@ -234,6 +247,7 @@ class Making:
                 made = extend(*rows, step.look, step.size, step.bits, *self.limits, at, keys, vectors)
             if made:
                 yield keys[:made], vectors[:made]
+        self._tried += int(at[2])
 
     def _first(self, begin: int, end: int) -> Rows:
         """Return the first table's rows as vectors."""

@@ -25,9 +25,10 @@ from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.runtime.types import Array, Number
 
-DENSE = 1 << 14  # entries: an elimination of that size takes less than the kernels of rows take to be called
+DENSE = 1 << 22  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
+_ROW, _VALUE = 200.0, 3.0  # a candidate for a row costs so many dense cells, and so many for each value of its vector
 _FULL = 2  # times its rows: so many entries a message may have and become dense
 _SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
 
@@ -64,7 +65,8 @@ class Filtering:
     work
         Rows, in all steps, after which it is given up.
     dense
-        Entries of a message up to which it is dense, if all that it comes from is.
+        Joined cells of a bucket up to which it is eliminated as dense tables; beyond, what is estimated to cost less.
+        0: never.
 
     Attributes
     ----------
@@ -74,6 +76,8 @@ class Filtering:
         Those that were made.
     elsewhere : Elsewhere or None
         A GPU, for messages that are worth it.
+    joined : set of int
+        The buckets that were joined as dense tables.
     """
 
     def __init__(
@@ -95,6 +99,7 @@ class Filtering:
         self.outside = Outside(query, self.exact, self.relaxing)
         self.bound = self.outside.total
         self.messages: list[Message] = []
+        self.joined: set[int] = set()
         self._room = Room(0, work)
         self._inputs: list[list[Input]] = [[] for _ in query.order]
         self._total: Number = 0
@@ -134,7 +139,7 @@ class Filtering:
         self.relaxing.stop = stop
         while self._next < len(self.query.order):
             stop.check()
-            message = self._message(self._next, stop)
+            message = self.message(self._next, stop)
             if isinstance(message, Incomplete) and not message.rows:
                 return Answer(None, None)
             self._send(self._next, message)
@@ -144,18 +149,37 @@ class Filtering:
             return Answer(None, None)
         return Answer(worth, self._read_back())
 
-    def _message(self, b: int, stop: Stop) -> Table | Incomplete:
-        """Return a bucket's message."""
+    def message(self, b: int, stop: Stop = NO_STOP) -> Table | Incomplete:
+        """Make a bucket's message, whose inputs are there: from dense tables where that fits and costs less."""
         variable, separator, inputs = self.query.order[b], self.outside.separator(b), self._inputs[b]
-        if size_of(separator, self.query.domains) <= self.dense and all(one.dense for one in inputs):
-            return self._dense([one.table for one in inputs if isinstance(one.table, Table)], variable, separator)
+        size = int(self.query.domains[variable])
+        cells = size_of(separator, self.query.domains) * size
+        fits = self.dense > 0 and self._fits_dense(b)
+        if fits and cells <= self.dense:
+            return self._dense(b, stop)
         if self._making is None:
             bucket = Bucket(variable, separator, inputs, self.outside.of(b), self.query.domains, self.arithmetic)
             scope, steps = steps_of(bucket, self.relaxing)
             self._room.rows = self._room_for_rows()
-            size = int(self.query.domains[variable])
             self._making = Making(scope, steps, size, self.arithmetic, self._threshold(), self._room)
+            if fits and self._expected(stop) * (_ROW + _VALUE * size) > cells:
+                self._making = None
+                return self._dense(b, stop)
         return self._making.go_on(self.threads, stop, self.elsewhere)
+
+    def _expected(self, stop: Stop) -> float:
+        """Return about how many candidates all steps of the bucket that is begun will judge."""
+        assert self._making is not None
+        try:
+            return self._making.expected(stop)
+        except TooMuch:
+            return float("inf")
+
+    def _fits_dense(self, b: int) -> bool:
+        """Return whether a bucket's tables have room as dense ones."""
+        inputs = sum(size_of(one.scope, self.query.domains) for one in self._inputs[b])
+        message = size_of(self.outside.separator(b), self.query.domains)
+        return (2 * inputs + 3 * message) * self.arithmetic.dtype.itemsize <= self.memory - self.held
 
     def _room_for_rows(self) -> int:
         """Return the rows that a message may have: blocks, the message of them, and a copy in another order."""
@@ -171,10 +195,28 @@ class Filtering:
         slack = _SLACK * self.arithmetic.rounding(len(self.query.tables) + 1) + self.relaxing.margin
         return self.incumbent - slack if slack else self.incumbent
 
-    def _dense(self, tables: Sequence[Table], variable: int, separator: Sequence[int]) -> Table:
-        plan = plan_elimination([t.scope for t in tables], self.query.domains, [variable], separator)
-        message = eliminate(tables, plan, self.arithmetic).table(plan.output(0))
-        return Table(message.scope, message.values.copy())
+    def _dense(self, b: int, stop: Stop) -> Table | Incomplete:
+        """Eliminate a bucket as dense tables; drop what cannot win."""
+        variable, separator = self.query.order[b], self.outside.separator(b)
+        tables = [one.table for one in self._inputs[b]]
+        dense = [t if isinstance(t, Table) else t.dense(self.query.domains, self.arithmetic) for t in tables]
+        plan = plan_elimination([t.scope for t in dense], self.query.domains, [variable], separator)
+        made = eliminate(dense, plan, self.arithmetic, self.threads, stop=stop).table(plan.output(0))
+        message = Table(made.scope, made.values.copy())
+        self.joined.add(b)
+        if not separator:
+            return message
+        number = np.int64 if self.arithmetic.exact else np.float64
+        bound, lowest = message.values.astype(number), number(self.arithmetic.lowest)
+        for table in self.outside.of(b):
+            spread = _spread(table, message.scope)
+            np.maximum(bound + spread, lowest, out=bound)
+        hopeless = bound <= self._threshold()
+        message.values[hopeless | (message.values < self.arithmetic.threshold)] = self.arithmetic.lowest
+        left = int(np.count_nonzero(message.values > self.arithmetic.lowest))
+        if left and left * _FULL >= message.values.size:
+            return message
+        return Incomplete.of(message, self.query.domains, self.arithmetic)
 
     def _send(self, b: int, message: Table | Incomplete) -> None:
         """Give a message to the bucket above; dense where it is nearly full."""
@@ -219,6 +261,13 @@ class Filtering:
                 return None
             total += entry
         return total
+
+
+def _spread(table: Table, scope: Sequence[int]) -> Array:
+    """Return a table's entries with an axis for each variable of a scope that holds its own."""
+    axes = sorted(range(len(table.scope)), key=lambda axis: scope.index(table.scope[axis]))
+    shape = [table.values.shape[table.scope.index(v)] if v in table.scope else 1 for v in scope]
+    return table.values.transpose(axes).reshape(shape)
 
 
 def with_room(query: Query) -> Query:

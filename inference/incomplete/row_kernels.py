@@ -167,8 +167,8 @@ def extend(keys, vectors, look, size, bits, lowest, threshold, at, out_keys, out
         Tables to add, and tables that bound the rest.
     size, bits
         Of the new variable.
-    at : (2,) int64
-        Row and value to begin with; where to go on afterwards.
+    at : (3,) int64
+        Row and value to begin with; where to go on afterwards. And how many candidates there were.
 
     Returns
     -------
@@ -183,6 +183,7 @@ def extend(keys, vectors, look, size, bits, lowest, threshold, at, out_keys, out
             if count == out_keys.size:
                 at[0], at[1] = i, y
                 return count
+            at[2] += 1
             if judge(vectors[i], base, look, y, lowest, threshold, out_vectors[count]):
                 out_keys[count] = (keys[i] << bits) | y
                 count += 1
@@ -217,6 +218,7 @@ def join_rows(keys, vectors, look, partner, lowest, threshold, at, out_keys, out
                     x = partner.x[r]
                     both[x] = max(vectors[i, x] + partner.values[r], lowest)
                 key = (keys[i] << partner.bits) | partner.fresh[e]
+                at[2] += 1
                 bases(key, look, base)
                 if judge(both, base, look, 0, lowest, threshold, out_vectors[count]):
                     out_keys[count] = key

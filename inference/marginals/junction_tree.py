@@ -132,6 +132,11 @@ class JunctionTree:
         self._seen[:] = values
         self._outdate(changed.tolist())
 
+    def forget(self) -> None:
+        """Let all messages and tables be made anew when they are next asked for."""
+        for made in (self._up, self._down, self._shown):
+            made[:] = False
+
     def propagate(self) -> None:
         """Make all messages and tables that are not up to date."""
         self._make(np.arange(len(self.tree.scopes)), np.arange(len(self.tree.scopes)))
@@ -231,8 +236,7 @@ class JunctionTree:
             self._show(shown)
         except FarApart:
             self._passes = self._host
-            for made in (self._up, self._down, self._shown):
-                made[:] = False
+            self.forget()
             self._make(above, shown)
 
     def _collect(self) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba import config
 from support.problem_strategies import random_problem
 
 from dmcmc.inference.execution.backend import Backend
@@ -54,6 +55,7 @@ def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximis
             assert found[1] == {name: pytest.approx(row, abs=1e-9) for name, row in expected[1].items()}
 
 
+@pytest.mark.skipif(not config.ENABLE_CUDASIM, reason="kernels keep the size of a block")
 def test_entries_of_which_blocks_make_parts(monkeypatch):
     for module in (message_kernels, passes):
         monkeypatch.setattr(module, "THREADS", 2)
