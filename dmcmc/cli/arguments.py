@@ -5,7 +5,6 @@ import textwrap
 from typing import Any, NoReturn
 
 from dmcmc.config.file_options import FILE_OPTIONS
-from dmcmc.config.unavailable import refuse_arguments
 from dmcmc.config.validate import suggestion
 from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 from dmcmc.results.version import __version__
@@ -17,7 +16,7 @@ _EXITS = (
 _RENAMED = {"--partition": "--split"}
 _COMMANDS = (
     *("run", "solve", "init", "generate", "convert", "split", "graph"),
-    *("experiment", "samplers", "algorithms", "info", "completion"),
+    *("experiment", "report", "samplers", "algorithms", "info", "completion"),
 )
 
 Commands = Any  # argparse calls it _SubParsersAction
@@ -65,12 +64,9 @@ def parse_arguments(argv: list[str]) -> argparse.Namespace:
     ------
     ConfigError
         For anything unknown or missing.
-    Unavailable
-        For commands and options of later versions.
     SystemExit
         After ``--help`` and ``--version`` have been answered.
     """
-    refuse_arguments(argv)
     if argv and not argv[0].startswith("-") and argv[0] not in _COMMANDS:
         raise ConfigError(f"unknown command '{argv[0]}'; {suggestion(argv[0], _COMMANDS, 'commands')}")
     parser, commands = _parsers()
@@ -104,6 +100,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     _add_split(commands)
     _add_graph(commands)
     _add_experiment(commands)
+    _add_report(commands)
     for name, text in (
         ("samplers", "list the local solvers"),
         ("algorithms", "list the algorithms"),
@@ -235,6 +232,18 @@ def _add_experiment(commands: Commands) -> None:
     experiment.add_argument("--quick", action="store_true", help="with what the file's section 'quick' changes")
     experiment.add_argument("--resume", action="store_true", help="go on where an experiment has ended early")
     experiment.add_argument("--jobs", metavar="N", default="1", help="runs side by side, each on its own cores (1)")
+
+
+def _add_report(commands: Commands) -> None:
+    report = commands.add_parser(
+        "report",
+        help="write the report of an experiment, or of one result",
+        description="Of a folder of results: a page that needs nothing else, with tables (Markdown, LaTeX, CSV) beside"
+        " it. Of a result that a run has written (--output): its page.",
+    )
+    report.add_argument("input", metavar="DIR|RESULT.json", help="what 'experiment', or a run, has written")
+    report.add_argument("--output", metavar="FILE.html", help="the page of a result (default: beside it)")
+    report.add_argument("--figures", metavar="pdf|png|svg", help="also draw an experiment's charts with matplotlib")
 
 
 def _add_run_options(parser: argparse.ArgumentParser) -> None:

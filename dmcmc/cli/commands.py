@@ -255,6 +255,13 @@ def experiment(arguments: Namespace) -> int:
     return experiment_command.experiment(arguments)
 
 
+def write_report(arguments: Namespace) -> int:
+    """Write the report of an experiment, or of one result."""
+    from dmcmc.cli import report_command
+
+    return report_command.report(arguments)
+
+
 def samplers(arguments: Namespace) -> int:
     """List the local solvers."""
     from dmcmc.samplers import registry
@@ -336,6 +343,7 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "split": split,
     "graph": graph,
     "experiment": experiment,
+    "report": write_report,
     "samplers": samplers,
     "algorithms": algorithms,
     "info": info,

@@ -9,10 +9,6 @@ ANY = object()
 # (dotted key, value or ANY, advice)
 _SETTINGS: tuple[tuple[str, Any, str], ...] = (("combine.mode", "shared", "use combine.mode: dpop"),)
 
-_COMMANDS = {
-    "report": "use 'run --json'",
-}
-
 
 def refuse_setting(place: str, key: tuple[str, ...], value: Any) -> None:
     """Raise :class:`Unavailable` if a configuration's key, or this value of it, belongs to a later version."""
@@ -23,9 +19,3 @@ def refuse_setting(place: str, key: tuple[str, ...], value: Any) -> None:
             raise Unavailable(f"{place}: is not available in this version; {advice}")
         if value == refused:
             raise Unavailable(f"{place}: {value!r} is not available in this version; {advice}")
-
-
-def refuse_arguments(argv: list[str]) -> None:
-    """Raise :class:`Unavailable` if a command line asks for a command of a later version."""
-    if argv and argv[0] in _COMMANDS:
-        raise Unavailable(f"the command '{argv[0]}' is not available in this version; {_COMMANDS[argv[0]]}")

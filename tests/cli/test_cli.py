@@ -151,11 +151,6 @@ def test_a_bad_command_line_is_one_line(failing: Failing, argv: list[str], expec
     assert expected in failing(*argv)
 
 
-@pytest.mark.parametrize("command", ["report"])
-def test_later_commands_are_refused(failing: Failing, command: str) -> None:
-    assert f"'{command}' is not available in this version; " in failing(command, "x")
-
-
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
@@ -224,7 +219,6 @@ def test_help_names_what_there_is_and_no_more(capfd: pytest.CaptureFixture[str])
     assert all(word in texts[0] for word in ("run", "generate", "convert", "graph", "samplers", "info"))
     assert "meeting-scheduling" in texts[2]
     words = {word.strip(",.()[]'|") for text in texts for word in text.split()}
-    assert not words & {"report"}
     assert words >= {"--timeout", "--gap", "--explain"}
 
 

@@ -1,0 +1,128 @@
+"""An experiment's charts: how time and quality go with each key that is varied, and quality over time."""
+
+from collections.abc import Mapping, Sequence
+from math import exp, log
+from typing import Any
+
+from dmcmc.experiments.journal import Record
+from dmcmc.report.experiment.statistics import BOUND, Cell, Findings, Mean, ratio_of, reference_of
+from dmcmc.report.experiment.tables import case_name
+from dmcmc.report.pages.chart import Chart, Series
+
+_TIMES = 40  # of a chart over time
+_FIRST = 1e-3  # seconds
+_MOST_CASES = 12  # that have a chart over time each
+
+
+def charts_of(findings: Findings) -> list[Chart]:
+    """Return all charts that there is something for."""
+    found = []
+    for key, others in varied(findings):
+        points = _along(findings, key, others)
+        if len(points) >= 2:
+            found += _scaling(findings, key, others, points)
+    return found + over_time(findings)
+
+
+def varied(findings: Findings) -> list[tuple[str, dict[str, Any]]]:
+    """Return the keys of numbers that cases differ in, each with what other keys are while it is varied alone."""
+    found: dict[str, tuple[str, dict[str, Any]]] = {}
+    for case in findings.cases:
+        for key, value in case.items():
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                others = {k: v for k, v in case.items() if k != key}
+                found.setdefault(f"{key} {others}", (key, others))
+    return list(found.values())
+
+
+def _along(findings: Findings, key: str, others: Mapping[str, Any]) -> dict[float, Mapping[str, Any]]:
+    """Return the cases by the value of a key, the others as given; where it is not set, the base's value."""
+    points: dict[float, Mapping[str, Any]] = {}
+    for case in findings.cases:
+        if {k: v for k, v in case.items() if k != key} != others:
+            continue
+        value = case.get(key, _of_base(findings.experiment.get("base") or {}, key))
+        if isinstance(value, int | float):
+            points[float(value)] = case
+    return dict(sorted(points.items()))
+
+
+def _of_base(base: Any, key: str) -> Any:
+    for part in key.split("."):
+        base = base.get(part) if isinstance(base, dict) else None
+    return base
+
+
+def _scaling(
+    findings: Findings, key: str, others: Mapping[str, Any], points: Mapping[float, Mapping[str, Any]]
+) -> list[Chart]:
+    """Return time and quality along a key."""
+    cells = {(case_name(cell.case), cell.method): cell for cell in findings.cells}
+    name, where = key.rpartition(".")[2], f" ({case_name(others)})" if others else ""
+    values = list(points)
+    wide = values[0] > 0 and values[-1] / values[0] >= 4
+
+    def series(attribute: str) -> list[Series]:
+        lines = []
+        for method in findings.methods:
+            known = [(x, cells.get((case_name(case), method))) for x, case in points.items()]
+            lines.append(
+                Series(method, [_point(x, getattr(cell, attribute)) for x, cell in known if _has(cell, attribute)])
+            )
+        return [line for line in lines if line.points]
+
+    charts = [Chart(f"Time by {name}{where}", name, "seconds", series("time"), wide, True)]
+    ratio = series("ratio")
+    if ratio:
+        charts.append(Chart(f"Quality by {name}{where}", name, "objective / reference", ratio, wide))
+    return charts
+
+
+def _has(cell: Cell | None, attribute: str) -> bool:
+    return cell is not None and getattr(cell, attribute) is not None
+
+
+def _point(x: float, mean: Mean) -> tuple[float, float, float, float]:
+    half = mean.half or 0.0
+    return x, mean.value, mean.value - half, mean.value + half
+
+
+def over_time(findings: Findings) -> list[Chart]:
+    """Return for each case how good each method's answer was at each time, as a mean over its seeds."""
+    compare = (findings.experiment.get("report") or {}).get("compare", BOUND)
+    references = reference_of(findings.records, compare)
+    charts = []
+    for case in findings.cases[:_MOST_CASES]:
+        lines = []
+        for method in findings.methods:
+            runs = [r for r in findings.records if r["case"] == case and r["method"] == method and r.get("trace")]
+            points = _mean_over_time(runs, references)
+            if points:
+                lines.append(Series(method, points, steps=True))
+        if lines:
+            charts.append(
+                Chart(f"Quality over time: {case_name(case)}", "seconds", "objective / reference", lines, True)
+            )
+    return charts
+
+
+def _mean_over_time(runs: Sequence[Record], references: Mapping[str, float]) -> list[tuple[float, float, float, float]]:
+    """Return the mean at each time from which on all runs have an answer."""
+    last = max((float(run["time"]) for run in runs), default=0.0)
+    if last <= _FIRST:
+        return []
+    points = []
+    for i in range(_TIMES + 1):
+        now = exp(log(_FIRST) + (log(last) - log(_FIRST)) * i / _TIMES)
+        ratios = [ratio_of(run, references, _objective_at(run, now)) for run in runs]
+        if None not in ratios and (mean := Mean.of(ratios)) is not None:
+            points.append(_point(now, mean))
+    return points
+
+
+def _objective_at(run: Record, now: float) -> float | None:
+    found: float | None = None
+    for time, objective, _ in run["trace"]:
+        if time <= now * (1 + 1e-9) and objective is not None:
+            found = objective
+    return found

@@ -1,0 +1,61 @@
+"""Charts as figures for papers, drawn by matplotlib (extra: plot)."""
+
+import io
+import re
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+from dmcmc.files.write import replace_file
+from dmcmc.inference.runtime.errors import ConfigError, Unavailable
+from dmcmc.report.pages.chart import Chart
+
+FORMATS = ("pdf", "png", "svg")
+
+
+def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Path]:
+    """Draw each chart to a file of its own in ``folder/figures``.
+
+    Raises
+    ------
+    ConfigError
+        For an unknown format.
+    Unavailable
+        Without matplotlib.
+    """
+    check_figures(suffix)
+    from matplotlib.figure import Figure
+
+    files = []
+    for chart in charts:
+        figure = Figure(figsize=(4.6, 3.0), layout="constrained")
+        axes = figure.subplots()
+        for series in chart.series:
+            x, y, low, high = zip(*series.points, strict=True)
+            (line,) = axes.plot(
+                x,
+                y,
+                label=series.name,
+                marker=None if series.steps else ".",
+                drawstyle="steps-post" * series.steps or None,
+            )
+            axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        axes.set(title=chart.title, xlabel=chart.x, ylabel=chart.y)
+        axes.set_xscale("log" if chart.log_x else "linear")
+        axes.set_yscale("log" if chart.log_y else "linear")
+        axes.legend(fontsize="small", frameon=False)
+        axes.grid(alpha=0.3)
+        drawn = io.BytesIO()
+        figure.savefig(drawn, format=suffix, dpi=150)
+        name = re.sub(r"\W+", "-", chart.title.lower()).strip("-")[:80]
+        files.append(folder / "figures" / f"{name}.{suffix}")
+        replace_file(files[-1], [drawn.getvalue()])
+    return files
+
+
+def check_figures(suffix: str) -> None:
+    """Raise what is wrong with a format of figures, or that there is nothing to draw them with."""
+    if suffix not in FORMATS:
+        raise ConfigError(f"--figures: expected one of {', '.join(FORMATS)}, got {suffix!r}")
+    if find_spec("matplotlib") is None:
+        raise Unavailable("--figures: needs matplotlib; pip install 'dmcmc[plot]' (the page has all charts without it)")

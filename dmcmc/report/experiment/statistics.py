@@ -1,0 +1,212 @@
+"""What runs of one case and one method have in common: means with confidence intervals, ratios, failures."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+from dmcmc.experiments.journal import Record, read_records
+from dmcmc.experiments.plan import PLAN, RESULTS
+from dmcmc.inference.runtime.errors import FileError
+
+BOUND = "bound"  # what objectives are compared with by default
+_T = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131, 2.120,
+    2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+_NORMAL = 1.96
+
+
+@dataclass(frozen=True)
+class Mean:
+    """A mean, and half of its 95 % confidence interval (Student's t); ``half`` is None for a single value."""
+
+    value: float
+    half: float | None
+
+    @classmethod
+    def of(cls, values: Sequence[float | int | None]) -> "Mean | None":
+        """Return the mean of what there is; None of nothing.
+
+        >>> Mean.of([1, 2, 3, None])
+        Mean(value=2.0, half=2.484...)
+        """
+        known = [float(v) for v in values if v is not None]
+        if not known:
+            return None
+        n, mean = len(known), sum(known) / len(known)
+        if n == 1:
+            return cls(mean, None)
+        spread = sqrt(sum((v - mean) ** 2 for v in known) / (n - 1))
+        return cls(mean, (_T[n - 2] if n - 2 < len(_T) else _NORMAL) * spread / sqrt(n))
+
+    def text(self, digits: int = 4) -> str:
+        """Return the mean with its interval."""
+        mean = plain(self.value, digits)
+        return mean if self.half is None else f"{mean} ± {plain(self.half, 2)}"
+
+
+def plain(value: float, digits: int) -> str:
+    """Return a number with so many digits, without an exponent where it is of a readable size.
+
+    >>> plain(12345.678, 4), plain(0.012345, 3), plain(0, 4)
+    ('12346', '0.0123', '0')
+    """
+    if value == 0 or not 1e-5 <= abs(value) < 1e12:
+        return f"{value:.{digits}g}"
+    return (
+        f"{value:.0f}"
+        if abs(value) >= 10 ** (digits - 1)
+        else f"{float(f'{value:.{digits}g}'):.{digits + 5}f}".rstrip("0").rstrip(".")
+    )
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All runs of a case and a method.
+
+    Attributes
+    ----------
+    runs, done, proven, feasible : int
+        Planned or tried; with an outcome; proven optimal or infeasible; with an assignment that breaks nothing.
+    objective, ratio, gap, time, simulated_time, messages : Mean or None
+        ``ratio`` is the objective divided by what it is compared with on the same problem.
+    troubles : dict
+        How often there was no outcome, by kind.
+    """
+
+    case: Mapping[str, Any]
+    method: str
+    runs: int
+    done: int
+    proven: int
+    feasible: int
+    objective: Mean | None
+    ratio: Mean | None
+    gap: Mean | None
+    time: Mean | None
+    simulated_time: Mean | None
+    messages: Mean | None
+    troubles: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Findings:
+    """An experiment with its results.
+
+    Attributes
+    ----------
+    experiment, machine : dict
+        As they were written down.
+    records : list
+        In the order of the plan, whichever was finished first.
+    cells : list of Cell
+        Case by case, method by method.
+    planned : int
+    """
+
+    experiment: Mapping[str, Any]
+    machine: Mapping[str, Any]
+    records: Sequence[Record]
+    cells: Sequence[Cell]
+    planned: int
+
+    @property
+    def cases(self) -> list[Mapping[str, Any]]:
+        """All cases, in their order."""
+        return list({json.dumps(cell.case, sort_keys=True): cell.case for cell in self.cells}.values())
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods, in their order."""
+        return list(dict.fromkeys(cell.method for cell in self.cells))
+
+
+def findings_of(folder: Path) -> Findings:
+    """Read an experiment's folder.
+
+    Raises
+    ------
+    FileError
+        If there is none, or nothing in it.
+    """
+    try:
+        told = json.loads((folder / PLAN).read_text(encoding="utf-8"))
+        order = {key: i for i, key in enumerate(told["runs"])}
+        experiment = told["experiment"]
+    except FileNotFoundError:
+        raise FileError(f"{folder}: is no folder of an experiment: {PLAN} is missing") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileError(f"{folder / PLAN}: cannot be read: {error}") from None
+    records = [record for record in read_records(folder / RESULTS) if record["key"] in order]
+    if not records:
+        raise FileError(f"{folder}: has no results yet")
+    records = sorted({r["key"]: r for r in records}.values(), key=lambda r: order[r["key"]])
+    references = reference_of(records, (experiment.get("report") or {}).get("compare", BOUND))
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(json.dumps([record["case"], record["method"]], sort_keys=True), []).append(record)
+    cells = [_cell(group, references) for group in groups.values()]
+    return Findings(experiment, told.get("machine") or {}, records, cells, len(order))
+
+
+def instance_of(record: Record) -> str:
+    """Return which problem a run was about: cases that differ in the problem's keys, and the seed."""
+    keys = {key: value for key, value in record["case"].items() if key.split(".")[0] == "problem"}
+    return json.dumps([keys, record["seed"]], sort_keys=True)
+
+
+def reference_of(records: Sequence[Record], compare: str) -> dict[str, float]:
+    """Return what objectives are compared with, by instance: a method's objective, or the best bound of all.
+
+    Where nobody has a bound, the best objective stands for it.
+    """
+    found: dict[str, float] = {}
+    for instance in dict.fromkeys(map(instance_of, records)):
+        same = [r for r in records if r["outcome"] == "done" and instance_of(r) == instance]
+        if compare == BOUND:
+            best = max if same and same[0]["sense"] == "max" else min
+            nearest = min if best is max else max
+            bounds = [r["bound"] for r in same if r["bound"] is not None]
+            objectives = [r["objective"] for r in same if r["objective"] is not None]
+            if bounds or objectives:
+                found[instance] = nearest(bounds) if bounds else best(objectives)
+        else:
+            own = [r["objective"] for r in same if r["method"] == compare and r["objective"] is not None]
+            if own:
+                found[instance] = own[0]
+    return found
+
+
+def ratio_of(record: Record, references: Mapping[str, float], objective: float | None) -> float | None:
+    """Return an objective divided by what it is compared with; None where there is nothing, or a zero."""
+    reference = references.get(instance_of(record))
+    if objective is None or not reference:
+        return None
+    return float(objective) / float(reference)
+
+
+def _cell(group: Sequence[Record], references: Mapping[str, float]) -> Cell:
+    done = [record for record in group if record["outcome"] == "done"]
+
+    def mean(name: str) -> Mean | None:
+        return Mean.of([record.get(name) for record in done])
+
+    return Cell(
+        case=group[0]["case"],
+        method=group[0]["method"],
+        runs=len(group),
+        done=len(done),
+        proven=sum(record["status"] in ("optimal", "infeasible") for record in done),
+        feasible=sum(record["objective"] is not None for record in done),
+        objective=mean("objective"),
+        ratio=Mean.of([ratio_of(record, references, record["objective"]) for record in done]),
+        gap=mean("gap"),
+        time=mean("time"),
+        simulated_time=mean("simulated_time"),
+        messages=mean("msg_count"),
+        troubles=Counter(record["outcome"] for record in group if record["outcome"] != "done"),
+    )

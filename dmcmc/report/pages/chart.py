@@ -1,0 +1,144 @@
+"""Line charts and bars as vector graphics that take the page's colours."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from math import ceil, floor, isfinite, log10
+
+from dmcmc.report.pages.frame import COLOURS
+
+_WIDTH, _HEIGHT = 460, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 40
+_MOST_BARS = 40
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: its name and points (x, y, low, high), the last two of an interval around y."""
+
+    name: str
+    points: Sequence[tuple[float, float, float, float]]
+    steps: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What is drawn: a headline, what the axes are, whether they are logarithmic, and lines."""
+
+    title: str
+    x: str
+    y: str
+    series: Sequence[Series] = field(default_factory=list)
+    log_x: bool = False
+    log_y: bool = False
+
+
+class _Axis:
+    """From values to places along one side."""
+
+    def __init__(self, values: Sequence[float], log: bool, start: float, end: float) -> None:
+        self.log, self.start, self.end = log, start, end
+        usable = [v for v in values if isfinite(v) and (v > 0 or not log)]
+        low, high = (min(usable), max(usable)) if usable else (1.0, 2.0)
+        if log:
+            low, high = log10(low), log10(high)
+        if high - low < 1e-9 * max(1.0, abs(high)):
+            low, high = (
+                low - (0.5 if log else max(1.0, abs(low)) * 0.05),
+                high + (0.5 if log else abs(high) * 0.05 or 1.0),
+            )
+        margin = 0.04 * (high - low)
+        self.low, self.high = low - margin, high + margin
+
+    def place(self, value: float) -> float:
+        """Return where a value stands; the low end for what a logarithm has no place for."""
+        at = (log10(value) if value > 0 else self.low) if self.log else value
+        share = (min(max(at, self.low), self.high) - self.low) / (self.high - self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self) -> list[tuple[float, str]]:
+        """Return values to mark, and what they are called."""
+        if self.log and self.high - self.low > 1.5:
+            step = max(1, ceil((self.high - self.low) / 6))
+            return [(10.0**p, _power(p)) for p in range(ceil(self.low), floor(self.high) + 1, step)]
+        low, high = (10**self.low, 10**self.high) if self.log else (self.low, self.high)
+        size = 10 ** floor(log10((high - low) / 4))
+        step_size = next((k * size for k in (1, 2, 2.5, 5, 10) if (high - low) / (k * size) <= 6), 10 * size)
+        first = ceil(low / step_size)
+        return [(i * step_size, f"{i * step_size:.6g}") for i in range(first, floor(high / step_size) + 1)]
+
+
+def _power(exponent: int) -> str:
+    return f"{10.0**exponent:g}" if -4 <= exponent <= 5 else f"1e{exponent}"
+
+
+def svg(chart: Chart) -> str:
+    """Return a chart as a figure with its legend."""
+    xs = [p[0] for s in chart.series for p in s.points]
+    ys = [v for s in chart.series for p in s.points for v in p[1:]]
+    across = _Axis(xs, chart.log_x, _LEFT, _WIDTH - _RIGHT)
+    up = _Axis(ys, chart.log_y, _HEIGHT - _BOTTOM, _TOP)
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(chart.title)}">']
+    for value, name in across.ticks():
+        x = across.place(value)
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" stroke="var(--line)"/>')
+        parts.append(_text(x, _HEIGHT - _BOTTOM + 14, name, "middle"))
+    for value, name in up.ticks():
+        y = up.place(value)
+        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>')
+        parts.append(_text(_LEFT - 6, y + 4, name, "end"))
+    parts.append(_text((_LEFT + _WIDTH) / 2, _HEIGHT - 6, chart.x, "middle"))
+    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    parts.append(f'<g transform="rotate(-90 12 {middle:.0f})">{_text(12, middle, chart.y, "middle")}</g>')
+    for number, series in enumerate(chart.series):
+        parts.append(_line(series, f"var(--c{number % COLOURS})", across, up))
+    legend = "".join(
+        f'<b><i style="background:var(--c{i % COLOURS})"></i>{escape(s.name)}</b>' for i, s in enumerate(chart.series)
+    )
+    parts.append(f'</svg><div class="legend">{legend}</div>')
+    return f"<figure><figcaption>{escape(chart.title)}</figcaption>{''.join(parts)}</figure>"
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    style = f'font-size="11" fill="var(--soft)" text-anchor="{anchor}"'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(text)}</text>'
+
+
+def _line(series: Series, colour: str, across: _Axis, up: _Axis) -> str:
+    """Return one line, with its interval as a band and, where there are few, its points."""
+    points = [p for p in series.points if all(map(isfinite, p))]
+    if not points:
+        return ""
+    places: list[tuple[float, float]] = []
+    for x, y, _, _ in points:
+        at = (across.place(x), up.place(y))
+        if series.steps and places:
+            places.append((at[0], places[-1][1]))
+        places.append(at)
+    drawn = []
+    if any(low < high for _, _, low, high in points):
+        edge = [(across.place(x), up.place(high)) for x, _, _, high in points]
+        edge += [(across.place(x), up.place(low)) for x, _, low, _ in reversed(points)]
+        drawn.append(f'<polygon points="{_listed(edge)}" fill="{colour}" opacity=".15"/>')
+    drawn.append(f'<polyline points="{_listed(places)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+    if not series.steps and len(points) <= _MOST_BARS:
+        drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
+    return "".join(drawn)
+
+
+def _listed(places: Sequence[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+
+
+def bars(title: str, values: Sequence[tuple[str, float]], unit: str) -> str:
+    """Return horizontal bars, the longest 40."""
+    kept = sorted(values, key=lambda pair: -pair[1])[:_MOST_BARS]
+    most = max((value for _, value in kept), default=0.0) or 1.0
+    height = 18 * len(kept) + 4
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">']
+    for i, (name, value) in enumerate(kept):
+        width = max(1.0, 280 * value / most)
+        parts.append(_text(84, 18 * i + 13, name, "end"))
+        parts.append(f'<rect class="bar" x="90" y="{18 * i + 3}" width="{width:.1f}" height="12" rx="2"/>')
+        parts.append(_text(96 + width, 18 * i + 13, f"{value:,.6g} {unit}".strip(), "start"))
+    return f"<figure><figcaption>{escape(title)}</figcaption>{''.join(parts)}</svg></figure>"

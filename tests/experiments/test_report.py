@@ -1,0 +1,213 @@
+"""Reports: means and intervals are right, a page says what the results say, and resuming changes nothing of it."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+import dmcmc
+from dmcmc.cli.main import main
+from dmcmc.experiments import conduct as conducting
+from dmcmc.experiments.job import carry_out
+from dmcmc.report.experiment import tables
+from dmcmc.report.experiment.charts import charts_of
+from dmcmc.report.experiment.statistics import Mean, findings_of, reference_of
+from dmcmc.report.pages.chart import Chart, Series, svg
+
+TEXT = """
+title: Small & quick
+base: {problem: {generator: random-network, nodes: 6, tightness: 0.0, domain_size: 3}}
+grid: {problem.nodes: [6, 8]}
+seeds: 2
+methods: {mgm: {algorithm: mgm}, dsa: {algorithm: dsa}, dpop: {algorithm: dpop}}
+report: {compare: bound, note: Of a test.}
+paper: [{case: {problem.nodes: 6}, method: mgm, time: 12, objective: 100}]
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The folder of a finished experiment."""
+    place = tmp_path_factory.mktemp("experiment")
+    (place / "e.yaml").write_text(TEXT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(conducting, "carry_out_all", in_this_process)
+        assert main(["experiment", str(place / "e.yaml"), "--output", str(place / "out")]) == 0
+    return place / "out"
+
+
+def in_this_process(jobs, workers, limits, done):
+    for place, job in enumerate(jobs):
+        done(place, carry_out(job))
+
+
+class Balanced(HTMLParser):
+    """Checks that what is opened is closed, and collects what is fetched from elsewhere."""
+
+    EMPTY = ("meta", "line", "rect", "circle", "polyline", "polygon", "br")
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.links = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.links += [value for name, value in attributes if name in ("src", "href")]
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def checked(page):
+    """A page's text, once it is known to be whole and to need nothing else."""
+    text = page.read_text(encoding="utf-8")
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == [] and parser.links == [] and "url(" not in text
+    assert "prefers-color-scheme: dark" in text and "@media print" in text
+    return text
+
+
+def test_means_have_students_intervals():
+    assert Mean.of([]) is None and Mean.of([None, 4]) == Mean(4.0, None)
+    mean = Mean.of([1, 2, 3, 4])
+    assert mean.value == 2.5 and mean.half == pytest.approx(3.182 * (5 / 3) ** 0.5 / 2)
+    assert mean.text() == "2.5 ± 2.1" and Mean(12345.6, 0.04).text() == "12346 ± 0.04"
+
+
+@pytest.mark.parametrize(("sense", "bound"), [("max", 10), ("min", 4)])
+def test_objectives_are_compared_with_the_best_bound(sense, bound):
+    same = {"case": {}, "seed": 0, "outcome": "done", "sense": sense, "objective": 7}
+    records = [
+        same | {"method": "a", "bound": 10},
+        same | {"method": "b", "bound": 4},
+        same | {"method": "c", "bound": None},
+    ]
+    if sense == "max":
+        records[1]["bound"] = 12
+    else:
+        records[0]["bound"] = 3
+    assert list(reference_of(records, "bound").values()) == [bound]
+    assert list(reference_of(records, "c").values()) == [7]
+    assert list(reference_of(records[2:], "bound").values()) == [7]
+
+
+def test_a_report_says_what_the_results_say(folder, capfd):
+    assert main(["report", str(folder)]) == 0
+    assert "report.html: the page; beside it table.md, table.tex, runs.csv, paper.md" in capfd.readouterr().out
+    findings = findings_of(folder)
+    assert [cell.method for cell in findings.cells] == ["mgm", "dsa", "dpop"] * 2
+    for cell in findings.cells:
+        assert (cell.runs, cell.done, cell.feasible) == (2, 2, 2)
+        assert cell.ratio.value >= 1 and (cell.proven, cell.ratio.value) == (
+            (2, 1) if cell.method == "dpop" else (0, cell.ratio.value)
+        )
+    text = checked(folder / "report.html")
+    assert "Small &amp; quick" in text and "Of a test." in text and "12 of 12 runs" in text
+    assert text.count("<svg") == len(charts_of(findings)) == 4
+    head, rows, groups = tables.summary(findings)
+    assert groups == {0, 3} and all(len(row) == len(head) for row in rows)
+    assert (folder / "table.md").read_text().count("\n") == 8
+    assert (folder / "table.tex").read_text().count("\\\\") == 7 and "mgm & 100 & " not in (
+        folder / "table.tex"
+    ).read_text()
+    assert len((folder / "runs.csv").read_text().splitlines()) == 13
+    paper_head, paper_rows = tables.beside_paper(findings)
+    assert paper_head[:5] == ["case", "method", "time, s: paper", "ours", "paper / ours"]
+    assert paper_rows[0][2] == "12" and paper_rows[0][5] == "100"
+
+
+def test_a_report_does_not_depend_on_the_order_of_results(folder, tmp_path):
+    for name in ("experiment.json", "runs.jsonl"):
+        (tmp_path / name).write_text((folder / name).read_text())
+    lines = (folder / "runs.jsonl").read_text().splitlines(keepends=True)
+    (tmp_path / "runs.jsonl").write_text("".join(lines[7:] + lines[:7]))
+    for place in (folder, tmp_path):
+        assert main(["report", str(place)]) == 0
+    for name in ("report.html", "table.md", "table.tex", "runs.csv", "paper.md"):
+        assert (folder / name).read_text() == (tmp_path / name).read_text()
+
+
+def test_figures_are_drawn_where_matplotlib_is(folder, capfd, monkeypatch):
+    monkeypatch.setattr("dmcmc.report.experiment.figures.find_spec", lambda name: None)
+    assert main(["report", str(folder), "--figures", "pdf"]) == 2
+    assert "--figures: needs matplotlib; pip install 'dmcmc[plot]'" in capfd.readouterr().err
+    monkeypatch.undo()
+    assert main(["report", str(folder), "--figures", "bmp"]) == 2
+    pytest.importorskip("matplotlib")
+    assert main(["report", str(folder), "--figures", "svg"]) == 0
+    assert len(list((folder / "figures").glob("*.svg"))) == 4
+
+
+def test_failures_stand_in_the_report(folder, tmp_path):
+    lines = [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+    lines[0] = {k: lines[0][k] for k in ("key", "case", "method", "seed")} | {
+        "outcome": "out of time",
+        "error": "<9 s>",
+    }
+    (tmp_path / "experiment.json").write_text((folder / "experiment.json").read_text())
+    (tmp_path / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines[:8]))
+    assert main(["report", str(tmp_path)]) == 0
+    text = checked(tmp_path / "report.html")
+    assert "8 of 12 runs" in text and "1 (1 out of time)" in text and "&lt;9 s&gt;" in text
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("nothing", None, "is no result of a run: No such file"),
+        ("other.json", "[]", "is no result of a run: it has no status"),
+        ("folder", {}, "is no folder of an experiment: experiment.json is missing"),
+        ("folder", {"experiment.json": '{"runs": [], "experiment": {}}'}, "has no results yet"),
+        (
+            "folder",
+            {"experiment.json": '{"runs": ["k"], "experiment": {}}', "runs.jsonl": "7\n"},
+            "line 1: is no result",
+        ),
+    ],
+)
+def test_what_is_no_result_is_one_line(tmp_path, capfd, name, content, message):
+    place = tmp_path / name
+    if isinstance(content, dict):
+        place.mkdir()
+        for file, text in content.items():
+            (place / file).write_text(text)
+    elif content is not None:
+        place.write_text(content)
+    assert main(["report", str(place)]) == 2
+    error = capfd.readouterr().err
+    assert message in error and error.count("\n") == 1
+
+
+def test_a_single_result_has_a_page(tmp_path):
+    text = "problem: {generator: meeting-scheduling, agents: 3, variables_per_agent: 3, domain_size: 5}\n"
+    (tmp_path / "run.yaml").write_text(text)
+    assert main(["run", str(tmp_path / "run.yaml"), "--output", str(tmp_path / "one.json")]) == 0
+    assert main(["report", str(tmp_path / "one.json")]) == 0
+    page = checked(tmp_path / "one.html")
+    result = json.loads((tmp_path / "one.json").read_text())
+    assert "Objective and bound over time" in page and "The agents&" not in page and "The agents' tree" in page
+    assert str(result["objective"]) in page and page.count('class="held"') == len(
+        {(name.split(".")[0], slot) for name, slot in result["assignment"].items()}
+    )
+
+
+def test_a_result_of_any_problem_has_a_page(tmp_path):
+    problem = dmcmc.generate("random", agents=1, variables_per_agent=1, domain_size=2)
+    dmcmc.solve(problem, algorithm="mgm", output=str(tmp_path / "r.json"))
+    assert main(["report", str(tmp_path / "r.json"), "--output", str(tmp_path / "there.html")]) == 0
+    assert "status" in checked(tmp_path / "there.html")
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("values", [[], [0.0], [3.0], [-1.0, 1e300], [1e-9, 1e9], [5.0, 5.0], [float("inf"), 1.0]])
+def test_charts_of_any_numbers_stay_inside(values, log):
+    points = [(x, x, x, x) for x in values]
+    drawn = svg(Chart("t", "x", "y", [Series("s", points)], log, log))
+    for pair in re.findall(r"(-?[\d.]+|nan|inf),(-?[\d.]+|nan|inf)", "".join(re.findall(r'points="([^"]*)"', drawn))):
+        assert 0 <= float(pair[0]) <= 460 and 0 <= float(pair[1]) <= 270
