@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dmcmc.inference.runtime.errors import DivisionWarning, DmcmcError
+from dmcmc.inference.runtime.errors import CheckpointWarning, DivisionWarning, DmcmcError
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOTS = (_PACKAGE, *(p.resolve() for p in map(_PACKAGE.joinpath, ("inference", "samplers", "mpi"))))
@@ -50,7 +50,7 @@ def warnings_as_lines() -> Iterator[None]:
         others = warnings.showwarning
 
         def show(message: Warning | str, category: type[Warning], *rest: Any, **named: Any) -> None:
-            if issubclass(category, DivisionWarning):
+            if issubclass(category, DivisionWarning | CheckpointWarning):
                 print(f"dmcmc: warning: {message}", file=sys.stderr, flush=True)
             else:
                 others(message, category, *rest, **named)

@@ -22,7 +22,7 @@ _IN_YAML = ("agents", "seed", *OPTION_OF.values())  # the others are words
 
 def options_of(arguments: Namespace) -> dict[str, Any]:
     """Return the options that a command has and was given as keys of a configuration."""
-    words = ("algorithm", "seed", "device", "output")
+    words = ("algorithm", "seed", "device", "output", "checkpoint")
     keys = {name: f"problem.{name}" for name in FILE_OPTIONS} | {name: name for name in words}
     keys |= {option: key for key, option in OPTION_OF.items()}
     given = {key: (name, getattr(arguments, name, None)) for name, key in keys.items()}

@@ -47,10 +47,12 @@ class Keywords(TypedDict, total=False):
     seed: int
     reduce: str
     output: str | os.PathLike[str] | None
+    checkpoint: str | os.PathLike[str] | None
 
 
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
-_KEYS: dict[str, Key] = {name: (name,) for name in ("algorithm", "search", "device", "seed", "reduce", "output")}
+_PLAIN = ("algorithm", "search", "device", "seed", "reduce", "output", "checkpoint")
+_KEYS: dict[str, Key] = {name: (name,) for name in _PLAIN}
 _KEYS["timeout"] = ("budget", "time")
 for _section, _kind in _SECTIONS.items():
     for _name in _kind.__struct_fields__:

@@ -184,6 +184,8 @@ class Settings(Section, frozen=True):
     search : str
         A search engine beside the run, in a process and on a core of its own: ``auto`` (toulbar2, if it is installed,
         there is a time budget, and nobody has chosen methods), ``toulbar2`` or ``none``.
+    checkpoint : str or None
+        A folder for agents' finished tables: a run with the same problem and configuration goes on from them.
     """
 
     algorithm: Annotated[
@@ -198,6 +200,7 @@ class Settings(Section, frozen=True):
     seed: Seed = 0
     reduce: Annotated[Literal["auto", "merge", "none"], Meta(description="auto, merge or none")] = "auto"
     output: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None
+    checkpoint: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a folder")] = None
 
     @property
     def asked_algorithm(self) -> Algorithm:

@@ -1,10 +1,11 @@
 """Every agent's first table: exact, or sampled and bounded. With a time budget, what takes too long is given up."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +17,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.agent.agent import Agent, Means
+from dmcmc.run.agent.checkpoint import Checkpoint
 from dmcmc.run.agent.filtered import FilteredTable
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, Brought
@@ -35,6 +37,7 @@ _SOME, _ALL = 0.5, 0.8  # of the time budget: then exact agents give up; where a
 _SAMPLED = 0.2  # of the time that is left goes to the first samples at most
 _LEAST = 0.1  # seconds that exact agents get even when the budget is over
 _GRACE = 0.25  # seconds beyond the budget, and after Ctrl-C, for a first answer that is worth something
+_PORTION = 2.0  # seconds of sampling, about, after which what is finished is kept
 _FIRST_LEAST = 0.02  # seconds of an agent's first bound
 
 
@@ -62,7 +65,8 @@ def first_tables(
     def bounds_of(agents: Mapping[int, Agent]) -> dict[int, Number]:
         return loose_bounds(setup, [a for a in agents if agents[a].table.upper is not None], agents)
 
-    exact, given_up = world.together(partial(_exact_tables, setup, mine, advance))
+    checkpoint = _checkpoint(setup, best)
+    exact, given_up = world.together(partial(_exact_tables, setup, mine, advance, checkpoint))
     setup = setup.changed(world.merged(given_up))
     stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
     seconds = _SAMPLED * max(0.0, setup.backend.stop.until - _now()) if setup.timed else None
@@ -74,11 +78,19 @@ def first_tables(
     def agents() -> dict[int, Agent]:
         means = Means(setup.sampling(), setup.config.budget.gap)
         made = {a: _agent(setup, means, a, table) for a, table in exact.tables.items()}
-        made |= _sampled_agents(setup, means, [a for a in mine if a not in made], sides, settings)
-        for number, spent in exact.given_up.items():
-            made[number].in_vain = spent
-            made[number].brought.append(Brought(ELIMINATE, spent, made[number].price or 0.0))
-        _first_bounds(setup, [made[a] for a in mine if made[a].table.upper is None], lambda: near(bounds_of(made)))
+        if checkpoint is not None and not setup.timed:
+            made |= _restored(setup, means, [a for a in mine if a not in made], sides, checkpoint)
+        for numbers in _portions(setup, [a for a in mine if a not in made], checkpoint is not None):
+            new = _sampled_agents(setup, means, numbers, sides, settings)
+            for number, spent in exact.given_up.items():
+                if number in new:
+                    new[number].in_vain = spent
+                    new[number].brought.append(Brought(ELIMINATE, spent, new[number].price or 0.0))
+            made.update(new)
+            unbounded = [made[a] for a in numbers if made[a].table.upper is None]
+            _first_bounds(setup, unbounded, lambda: near(bounds_of(made)))
+            if checkpoint is not None and not setup.timed:
+                _keep(setup, new.values(), checkpoint)
         if not setup.timed:
             for agent in made.values():
                 if agent.filtered is not None:
@@ -86,6 +98,48 @@ def first_tables(
         return made
 
     return setup, world.together(agents), sides
+
+
+def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | None:
+    """Return where this rank's finished tables are kept, if anywhere; what depends on the clock is not."""
+    folder, config = setup.config.checkpoint, setup.config
+    if folder is None:
+        return None
+    settings = msgspec.json.encode([config.local, config.seed]) + (b"" if best is None else best.tobytes())
+    return Checkpoint(folder, setup.arithmetic, replace(setup.backend, stop=NO_STOP), settings)
+
+
+def _restored(
+    setup: Setup, means: Means, numbers: Sequence[int], sides: Sides, checkpoint: Checkpoint
+) -> dict[int, Agent]:
+    """Return those of some sampled agents whose tables have been kept."""
+    agents: dict[int, Agent] = {}
+    for number in numbers:
+        local, choice = sides.lower.local(setup.division.locals[number]), setup.choices[number]
+        if not setup.filters(number) and (table := checkpoint.find(local, choice.method, choice.bound)) is not None:
+            whole, weight = setup.division.locals[number], setup.surveys[number].weight
+            agents[number] = Agent(means, whole, table, LowerTable(local), weight=weight)
+    return agents
+
+
+def _keep(setup: Setup, agents: Iterable[Agent], checkpoint: Checkpoint) -> None:
+    """Keep the tables of sampled agents, but for those that will be filtered."""
+    for agent in agents:
+        if agent.filtered is None:
+            checkpoint.keep(setup.choices[agent.local.agent].bound, agent.below.local, agent.table)
+
+
+def _portions(setup: Setup, numbers: Sequence[int], kept: bool) -> Iterator[list[int]]:
+    """Yield agents that are sampled together: all, or, where their tables are kept, so many that it takes a while."""
+    portion, seconds = list[int](), 0.0
+    for number in numbers:
+        portion.append(number)
+        seconds += setup.choices[number].seconds
+        if kept and not setup.timed and seconds >= _PORTION:
+            yield portion
+            portion, seconds = [], 0.0
+    if portion:
+        yield portion
 
 
 def _agent(setup: Setup, means: Means, number: int, table: SampledTable) -> Agent:
@@ -131,23 +185,30 @@ def _sampled_agents(
 
 
 def _exact_tables(
-    setup: Setup, mine: Sequence[int], advance: Callable[[int], None]
+    setup: Setup, mine: Sequence[int], advance: Callable[[int], None], checkpoint: Checkpoint | None
 ) -> tuple[Eliminated, dict[int, Choice]]:
     """Return the tables of this rank's exact agents, and what those do instead that were given up."""
-    exact = [(setup.division.locals[a], setup.choices[a].seconds) for a in mine if setup.methods[a] == "exact"]
+    kept: dict[int, SampledTable] = {}
+    wanted = [(setup.division.locals[a], setup.choices[a].seconds) for a in mine if setup.methods[a] == "exact"]
+    if checkpoint is not None:
+        found_before = {local.agent: checkpoint.find(local, "exact", "none") for local, _ in wanted}
+        kept = {agent: table for agent, table in found_before.items() if table is not None}
+    finished = None if checkpoint is None else partial(checkpoint.keep, "none")
+    exact = [(local, seconds) for local, seconds in wanted if local.agent not in kept]
     stop = setup.backend.stop.by(_exact_end(setup))
     settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop))
     needed = [(local, seconds) for local, seconds in exact if setup.surveys[local.agent].obstacle]
     others = [(local, seconds) for local, seconds in exact if not setup.surveys[local.agent].obstacle]
-    found = eliminate_in_turn(others, settings, setup.timed)
+    found = eliminate_in_turn(others, settings, setup.timed, finished=finished)
     if needed:  # there is no other way
         settings = replace(settings, backend=setup.backend)
-        more = eliminate_in_turn(needed, settings, setup.timed, patient=True)
+        more = eliminate_in_turn(needed, settings, setup.timed, patient=True, finished=finished)
         if more.given_up:
             raise OutOfTime("out of time")
         found.tables.update(more.tables)
     if found.given_up and not setup.timed and setup.config.local.method == "exact":
         raise OutOfMemory("local.method: exact: an agent's tables do not fit beside the others'; raise budget.memory")
+    found.tables.update(kept)
     sampled = {}
     for agent, spent in found.given_up.items():
         why = f"exact elimination was given up after {spent:.2g} s"

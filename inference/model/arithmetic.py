@@ -82,7 +82,8 @@ class Arithmetic:
     def add(self, left: Array, right: Array, into: Array | None = None) -> Array:
         """Return the clamped, broadcast sum of two encoded arrays, ``into`` one of them where that may change."""
         total: Array = np.asarray(np.add(left, right, out=into))
-        return np.maximum(total, self.dtype.type(self.lowest), out=total)
+        np.maximum(total, self.dtype.type(self.lowest), out=total)
+        return total
 
     def outward(self, value: int | float, addends: int) -> int | float:
         """Return an upper bound on the exact sum whose floating-point value is ``value``.

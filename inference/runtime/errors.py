@@ -44,5 +44,9 @@ class OutOfMemory(ResourceError):
     """Work for which what a run holds already leaves no room in its budget."""
 
 
+class CheckpointWarning(UserWarning):
+    """Says that a file of a checkpoint is left out, and why."""
+
+
 class DivisionWarning(UserWarning):
     """Says that giving a problem's variables to so many agents makes it much larger."""

@@ -122,7 +122,7 @@ def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
     else:
         stop = sampling.backend.stop  # VALUE is after this agent's own end, but hears of Ctrl-C
         later = stop if stop is NO_STOP else replace(stop, until=float("inf"))
-        witness = partial(_witness_anew, local, arithmetic, replace(sampling.backend, stop=later))
+        witness = partial(witness_anew, local, arithmetic, replace(sampling.backend, stop=later))
     return _table(left, witness, time.perf_counter() - start, done.plan.cells)
 
 
@@ -154,7 +154,7 @@ def _witness_found(local: LocalProblem, found: NDArray[np.int32], values: Mappin
     return dict(zip(local.hidden, found[row].tolist(), strict=True))
 
 
-def _witness_anew(
+def witness_anew(
     local: LocalProblem, arithmetic: Arithmetic, backend: Backend, values: Mapping[int, int]
 ) -> dict[int, int]:
     """Return the same by another elimination, of that one row: all tables of all agents need not be kept for it."""

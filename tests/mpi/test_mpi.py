@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from functools import lru_cache
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from support.problem_strategies import random_problem, random_table
 from support.ranks import lines, needs_mpirun, start
 
+import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.formats import native
 from dmcmc.mpi.launcher import announced_size, launched
@@ -44,20 +46,22 @@ if world.rank == 0:
 
 FAIL_ON_RANK_1 = """
 import os, signal, sys
-import dmcmc.run.cycle
+import dmcmc.run.cycle, dmcmc.run.rank, dmcmc.run.solve
 from dmcmc.cli.main import main
+from dmcmc.mpi.launcher import announced_rank
 
-util_phase = dmcmc.run.cycle.util_phase
+how, module, phase = sys.argv[1:4]
+before = getattr(getattr(dmcmc.run, module), phase)
 
-def fail(tree, post, *rest):
-    if post.world.rank != 1:
-        return util_phase(tree, post, *rest)
-    if sys.argv[1] == "kill":
+def fail(*given, **named):
+    if announced_rank(os.environ) != 1:
+        return before(*given, **named)
+    if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("broken on purpose")
 
-dmcmc.run.cycle.util_phase = fail
-sys.exit(main(sys.argv[2:]))
+setattr(getattr(dmcmc.run, module), phase, fail)
+sys.exit(main(sys.argv[4:]))
 """
 
 
@@ -175,14 +179,25 @@ def test_bad_input_is_one_line_for_all_ranks(tmp_path, setting):
 
 
 @needs_mpirun
-@pytest.mark.parametrize("how", ["raise", "kill"])
-def test_one_rank_that_fails_ends_all(tmp_path, how):
+@pytest.mark.parametrize(
+    ("how", "module", "phase"),
+    [
+        ("raise", "cycle", "util_phase"),
+        ("kill", "solve", "plan"),
+        ("kill", "rank", "first_tables"),
+        ("kill", "cycle", "value_phase"),
+    ],
+)
+def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, how, module, phase):
     """The others wait for its messages: without help they would wait for ever."""
     native.save(chain(6, 2), tmp_path / "problem.npz")
-    (tmp_path / "run.yaml").write_text(f"problem: {{file: problem.npz}}\noutput: {tmp_path / 'result.json'}\n")
+    (tmp_path / "run.yaml").write_text(
+        f"problem: {{file: problem.npz}}\noutput: {tmp_path / 'result.json'}\ncheckpoint: {tmp_path / 'kept'}\n"
+    )
     (tmp_path / "fail.py").write_text(FAIL_ON_RANK_1)
-    done = start(3, str(tmp_path / "fail.py"), how, "run", str(tmp_path / "run.yaml"))
-    assert done.returncode != 0
+    begun = time.perf_counter()
+    done = start(3, str(tmp_path / "fail.py"), how, module, phase, "run", str(tmp_path / "run.yaml"), limit=120)
+    assert done.returncode != 0 and time.perf_counter() - begun < 60  # 10 s, where a machine has a core a rank
     assert "Traceback" not in done.stdout + done.stderr
     assert not (tmp_path / "result.json").exists()
     ours = lines(done.stderr)
@@ -191,6 +206,11 @@ def test_one_rank_that_fails_ends_all(tmp_path, how):
         assert ours[0].startswith("dmcmc: rank 1: internal error: RuntimeError: broken on purpose")
     else:
         assert ours == []
+    kept = sorted((tmp_path / "kept").glob("agent-*.npz"))
+    assert len(kept) == 6 if module == "cycle" else len(kept) < 6
+    if phase == "value_phase":
+        again, alone = (dmcmc.solve(chain(6, 2), **more) for more in ({"checkpoint": tmp_path / "kept"}, {}))
+        assert (again.objective, again.bound, again.assignment) == (alone.objective, alone.bound, alone.assignment)
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])

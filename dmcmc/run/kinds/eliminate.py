@@ -1,7 +1,7 @@
 """To eliminate an agent's hidden variables exactly: its table is final then."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -58,7 +58,11 @@ class Eliminate:
 
 
 def eliminate_in_turn(
-    agents: Sequence[tuple[LocalProblem, float]], sampling: Sampling, timed: bool, patient: bool = False
+    agents: Sequence[tuple[LocalProblem, float]],
+    sampling: Sampling,
+    timed: bool,
+    patient: bool = False,
+    finished: Callable[[LocalProblem, SampledTable], None] | None = None,
 ) -> Eliminated:
     """Eliminate some agents.
 
@@ -76,13 +80,15 @@ def eliminate_in_turn(
         Whether there is a time budget.
     patient
         Whether each may take all the time that there is.
+    finished
+        Called with each table at once; they come one by one then.
     """
     backend, seconds = sampling.backend, {local.agent: expected for local, expected in agents}
     locals_ = sorted((local for local, _ in agents), key=lambda local: (seconds[local.agent], local.agent))
     tables: dict[int, SampledTable] = {}
     given_up: dict[int, float] = {}
     total = sum(seconds.values())
-    for places in at_once(locals_, backend if timed else None):
+    for places in at_once(locals_, backend if timed or finished is not None else None):
         group, start = [locals_[i] for i in places], time.perf_counter()
         expected, stop = sum(seconds[local.agent] for local in group), NO_STOP
         if timed:
@@ -94,6 +100,9 @@ def eliminate_in_turn(
         try:
             made = registry.get("exact").solve(group, limited)
             tables |= {local.agent: table for local, table in zip(group, made, strict=True)}
+            if finished is not None:
+                for local in group:
+                    finished(local, tables[local.agent])
         except (OutOfTime, OutOfMemory):
             given_up |= {local.agent: time.perf_counter() - start for local in group}
         total -= expected
