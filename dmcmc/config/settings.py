@@ -180,7 +180,8 @@ class Settings(Section, frozen=True):
         A name, or a section. Other algorithms than ``dmcmc`` look at ``budget`` and ``seed`` only.
     reduce : str
         ``auto``: what cannot matter is taken out of the problem first, where its elimination would be large. In a
-        configuration it is called ``problem.reduce``.
+        configuration it is called ``problem.reduce``. ``merge``: variables that must be equal become one, too, whoever
+        owns them.
     search : str
         A search engine beside the run, in a process and on a core of its own: ``auto`` (toulbar2, if it is installed,
         there is a time budget, and nobody has chosen methods), ``toulbar2`` or ``none``.

@@ -1,6 +1,6 @@
 """A calendar's answer as one web page that needs nothing else: light or dark, and printable."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date
 from html import escape
 
@@ -80,27 +80,34 @@ def _week(answer: Answer, days: Sequence[int]) -> str:
 def _events(answer: Answer, day: int) -> str:
     """Return a day's meetings, those at one time side by side."""
     grid = answer.calendar.grid
-    held = [one for one in answer.held if one.choice.start // grid.slots == day]
-    lanes: list[int] = []  # when each is free again
-    placed: list[tuple[Held, int]] = []
-    for one in held:
-        lane = next((i for i, free in enumerate(lanes) if free <= one.choice.start), len(lanes))
-        lanes[lane : lane + 1] = [one.choice.start + one.meeting.length]
-        placed.append((one, lane))
-    width = 100 / max(1, len(lanes))
     hues = {meeting.name: i * 360 // _HUES % 360 for i, meeting in enumerate(answer.calendar.meetings)}
     pieces = []
-    for one, lane in placed:
+    for one, lane, lanes in _placed([held for held in answer.held if held.choice.start // grid.slots == day]):
         place = (
             f"top:{one.choice.start % grid.slots * _SLOT:.2f}rem;height:{one.meeting.length * _SLOT - 0.1:.2f}rem;"
-            f"left:{lane * width:.2f}%;width:calc({width:.2f}% - 2px);--h:{hues[one.meeting.name]}"
+            f"left:{100 * lane / lanes:.2f}%;width:calc({100 / lanes:.2f}% - 2px);--h:{hues[one.meeting.name]}"
         )
         words = escape(f"{_when(one)} {_what(one)}: {', '.join(one.people)}", quote=True)
+        between = "<br>" if one.meeting.length > 1 else " "
         pieces.append(
-            f'<div class=event style="{place}" title="{words}"><b>{escape(one.meeting.name)}</b><br>'
+            f'<div class=event style="{place}" title="{words}"><b>{escape(one.meeting.name)}</b>{between}'
             f"{escape(', '.join([*([one.room] if one.room else []), *one.people]))}</div>"
         )
     return "".join(pieces)
+
+
+def _placed(held: Sequence[Held]) -> Iterator[tuple[Held, int, int]]:
+    """Yield meetings by time, each with its lane and how many there are where it overlaps with others."""
+    group: list[tuple[Held, int]] = []
+    free: list[int] = []  # when each lane is free again
+    for one in held:
+        if group and one.choice.start >= max(free):
+            yield from ((earlier, lane, len(free)) for earlier, lane in group)
+            group, free = [], []
+        lane = next((i for i, end in enumerate(free) if end <= one.choice.start), len(free))
+        free[lane : lane + 1] = [one.choice.start + one.meeting.length]
+        group.append((one, lane))
+    yield from ((earlier, lane, len(free)) for earlier, lane in group)
 
 
 def _when(held: Held) -> str:
