@@ -81,7 +81,7 @@ def generate(family: str, **parameters: Any) -> Problem:
     Parameters
     ----------
     family
-        ``meeting-scheduling``, ``random``, ``random-network``, ``scale-free`` or ``grid``.
+        ``meeting-scheduling``, ``random``, ``random-network``, ``scale-free``, ``colouring`` or ``grid``.
     parameters
         Those of the family that differ from its defaults (``dmcmc generate --help`` and README); ``seed`` is 0.
 

@@ -48,13 +48,15 @@ def carry_out(job: Mapping[str, Any], world: World | None = None) -> dict[str, A
 def warm_up(job: Mapping[str, Any], warmed: set[str]) -> None:
     """Let kernels be compiled by a small problem, once for a method: their time is nobody's.
 
-    Runs with a time budget, and peers, do so themselves.
+    Peers do so themselves. A run with a time budget has one second.
     """
     data = {name: part for name, part in job["data"].items() if name not in ("problem", "seed", "output")}
     method = json.dumps(data, sort_keys=True)
-    if job.get("peer") or (data.get("budget") or {}).get("time") or method in warmed:
+    if job.get("peer") or method in warmed:
         return
     warmed.add(method)
+    if (data.get("budget") or {}).get("time"):
+        data["budget"] = data["budget"] | {"time": 1.0}
     for family, sizes in _SMALL.items():
         carry_out({"data": data | {"problem": {"generator": family} | sizes}})
 

@@ -36,7 +36,7 @@ Seeds = Annotated[Annotated[int, Meta(ge=1)] | list[Annotated[int, Meta(ge=0)]],
 
 
 class Limits(Section, frozen=True):
-    """What one run may take: wall seconds with all set-up, and resident bytes; beyond that it is ended."""
+    """What one run may take: wall seconds once kernels are compiled, and resident bytes; beyond that it is ended."""
 
     time: Positive = 300.0
     memory: Memory = 4 << 30

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
+from dmcmc.experiments.worker import READY
 from dmcmc.inference.runtime.memory import readable
 from dmcmc.mpi.launcher import launched
 
 _LOOK = 0.1  # seconds between two looks at a process
+_READY_BY = 900.0  # seconds in which kernels are compiled, before a run's time begins
 Answer = dict[str, Any]
 
 
@@ -36,7 +38,7 @@ class Worker:
         """Return what a job brings: an answer, or that its process was ended or has died."""
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
-        begun, line = time.perf_counter(), b""
+        begun, line, limit = time.perf_counter(), b"", _READY_BY
         try:
             process.stdin.write(json.dumps(job).encode() + b"\n")
             process.stdin.flush()
@@ -49,9 +51,11 @@ class Worker:
                 if not piece:
                     return self._died()
                 line += piece
-            elif time.perf_counter() - begun > seconds:
+                if line.startswith(READY):
+                    begun, line, limit = time.perf_counter(), line.removeprefix(READY), seconds
+            elif time.perf_counter() - begun > limit:
                 self.end()
-                return {"outcome": "out of time", "error": f"more than {seconds:g} s"}
+                return {"outcome": "out of time", "error": f"more than {limit:g} s"}
             elif _resident(process.pid) > memory:
                 self.end()
                 return {"outcome": "out of memory", "error": f"more than {readable(memory)}"}

@@ -7,6 +7,7 @@ import signal
 import sys
 from contextlib import suppress
 
+READY = b"ready\n"  # kernels are compiled: the time of the run begins
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
@@ -29,6 +30,8 @@ def main() -> None:
     for line in sys.stdin.buffer:
         job = json.loads(line)
         warm_up(job, warmed)
+        answers.write(READY)
+        answers.flush()
         record = carry_out(job)
         answers.write(json.dumps(record, allow_nan=False).encode() + b"\n")
         answers.flush()

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
 from dmcmc.generators.tables import binary_factors, uniform
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ConfigError
 
@@ -56,6 +56,33 @@ class RandomNetwork(Network, frozen=True, kw_only=True):
         return self.nodes
 
 
+class Colouring(Parameters, frozen=True, kw_only=True):
+    """Parameters of ``colouring``: a random graph whose neighbours should differ.
+
+    Attributes
+    ----------
+    nodes : int
+    density : float
+        ⌊n(n−1)p/2⌋ edges, at least a spanning tree.
+    domain_size : int
+        Colours.
+    agents : int, optional
+        Owners of contiguous blocks of variables; one agent a variable if absent.
+    seed : int
+        Same seed, same problem.
+    """
+
+    nodes: Count = 120
+    density: Ratio = 0.05
+    domain_size: Count = 3
+    agents: Count | None = None
+
+    def check(self) -> None:
+        """Hold the agents against the variables."""
+        if self.agents is not None and self.agents > self.nodes:
+            raise ConfigError(f"agents: must be at most one a variable ({self.nodes}), not {self.agents}")
+
+
 class ScaleFree(Network, frozen=True, kw_only=True):
     """Parameters of ``scale-free``: 2(n−2)+1 edges."""
 
@@ -86,6 +113,19 @@ def random_network(params: RandomNetwork) -> Problem:
     _check(params, count)
     edges = graphs.connected(stream(params.seed, 0), n, count)
     return _costs(params, edges, f"random-network_n{n}_d{params.domain_size}_p{params.density:g}")
+
+
+def colouring(params: Colouring) -> Problem:
+    """Return a weighted colouring: two neighbours of one colour cost 1 to 100, the same for each colour of an edge."""
+    n, d, agents = params.nodes, params.domain_size, params.agents or params.nodes
+    count = edge_count(n, params.density, at_least=n - 1)
+    check_size(agents, n, count, count * d * d)
+    edges = graphs.connected(stream(params.seed, 0), n, count)
+    tables = np.zeros((len(edges), d, d), dtype=np.int32)
+    colour = np.arange(d)
+    tables[:, colour, colour] = -uniform(stream(params.seed, 1), 1, _MOST_COST, (len(edges),))[:, None]
+    name = f"colouring_n{n}_d{d}_p{params.density:g}_s{params.seed}"
+    return _problem(name, n, d, agents, binary_factors(edges, tables))
 
 
 def scale_free(params: ScaleFree) -> Problem:
@@ -135,12 +175,17 @@ def _costs(params: Network, edges: NDArray[np.int64], name: str) -> Problem:
         block = tables[first : first + step].reshape(-1, d * d)
         places = np.argsort(rng.integers(2**62, size=block.shape), axis=1, kind="stable")[:, :hard]
         np.put_along_axis(block, places, forbidden_value(tables.dtype), axis=1)
+    return _problem(f"{name}_t{params.tightness:g}_s{params.seed}", n, d, agents, binary_factors(edges, tables))
+
+
+def _problem(name: str, n: int, d: int, agents: int, factors: tuple[Factor, ...]) -> Problem:
+    """Return a problem of costs whose agents own contiguous blocks of variables."""
     return Problem(
         variables=tuple(f"x{i}" for i in range(n)),
         domains=np.full(n, d, dtype=np.int64),
         agents=tuple(f"a{i}" for i in range(agents)),
         owner=np.arange(n, dtype=np.int64) * agents // n,
-        factors=binary_factors(edges, tables),
+        factors=factors,
         sense="min",
-        name=f"{name}_t{params.tightness:g}_s{params.seed}",
+        name=name,
     )

@@ -86,5 +86,8 @@ _FAMILIES = {
     "scale-free": Family(
         "Barabasi-Albert network, costs 0..100, some forbidden", networks.ScaleFree, networks.scale_free
     ),
+    "colouring": Family(
+        "random graph whose neighbours should differ, costs 1..100", networks.Colouring, networks.colouring
+    ),
     "grid": Family("grid network, costs 0..100, some forbidden", networks.Grid, networks.grid),
 }

@@ -22,6 +22,7 @@ SMALL = {
     "random": {"agents": 4, "variables_per_agent": 5, "domain_size": 3, "interface_variables": 2},
     "random-network": {"nodes": 8, "domain_size": 3},
     "scale-free": {"nodes": 8, "domain_size": 3},
+    "colouring": {"nodes": 8, "domain_size": 3},
     "grid": {"rows": 3, "columns": 4, "domain_size": 3},
 }
 
@@ -291,3 +292,11 @@ def test_preferences_are_of_the_magnitude_of_the_benchmark_files():
 
     for mine, other in zip(statistics(ours), statistics(theirs), strict=True):
         assert mine == pytest.approx(other, rel=0.15)
+
+
+def test_colourings_cost_something_where_neighbours_are_alike_only():
+    problem = registry.generate("colouring", {"nodes": 30, "density": 0.2, "domain_size": 4, "seed": 3})
+    assert problem.sense == "min" and len(problem.factors) == 87
+    for factor in problem.factors:
+        weight = -factor.table[0, 0]
+        assert 1 <= weight <= 100 and np.array_equal(factor.table, -weight * np.eye(4, dtype=int))
