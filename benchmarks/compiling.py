@@ -3,8 +3,9 @@
     python -m benchmarks.compiling [--most 30] [--cold] run configs/meetings.yaml ...
 
 What follows the options is a ``dmcmc`` command, which is carried out in this process; of several ranks each prints its
-own lines on stderr. Seconds are those of the compiling thread's processor, without those of the kernels that a kernel
-calls. ``--cold`` begins with an empty cache in a folder of its own, which is deleted at the end.
+own lines on stderr; ``*`` marks what no warm-up has compiled before. Seconds are those of the compiling thread's
+processor, without those of the kernels that a kernel calls. ``--cold`` begins with an empty cache in a folder of its
+own, which is deleted at the end.
 """
 
 import argparse
@@ -13,6 +14,9 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Iterator
+from itertools import chain
+from types import FrameType
 from typing import Any
 
 
@@ -21,7 +25,7 @@ class Compiled:
 
     def __init__(self) -> None:
         self.seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        self.order: list[tuple[str, str]] = []
+        self.unforeseen: set[tuple[str, str]] = set()
         self.open: list[tuple[str, str]] = []
         self.passes: list[str] = []
         self.last = time.thread_time()
@@ -44,7 +48,9 @@ class Compiled:
                 function = event.data["dispatcher"].py_func
                 name = f"{function.__module__.removeprefix('dmcmc.')}.{function.__name__}"
                 compiled.open.append((name, str(event.data["args"])))
-                compiled.order.append(compiled.open[-1])
+                frames = chain.from_iterable(_stack(frame) for frame in sys._current_frames().values())
+                if not any(frame.f_code.co_name.startswith("warm_up") for frame in frames):
+                    compiled.unforeseen.add(compiled.open[-1])
                 compiled.passes.append("other")
 
             def on_end(self, event: Any) -> None:
@@ -77,7 +83,14 @@ class Compiled:
         for key in sorted(total, key=lambda one: -total[one])[:most]:
             back = self.seconds[key].get("native_lowering", 0.0)
             name, types = key
-            print(f"{total[key]:6.2f} s ({back:.2f} lowering) {name} {types}", file=sys.stderr)
+            mark = "*" if key in self.unforeseen else " "
+            print(f"{mark}{total[key]:6.2f} s ({back:.2f} lowering) {name} {types}", file=sys.stderr)
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 def main() -> int:
@@ -97,9 +110,8 @@ def main() -> int:
         try:
             return dmcmc(given.command)
         finally:
-            print(
-                f"{time.perf_counter() - wall:.1f} s, {time.process_time() - busy:.1f} s of processors", file=sys.stderr
-            )
+            took = f"{time.perf_counter() - wall:.1f} s, {time.process_time() - busy:.1f} s of processors"
+            print(took, file=sys.stderr)
             compiled.report(given.most)
 
 

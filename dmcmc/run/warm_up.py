@@ -24,7 +24,7 @@ from dmcmc.inference.minibuckets.matching import compile_matching, with_headroom
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
-from dmcmc.inference.orders.best_order import STAKE, best_order
+from dmcmc.inference.orders.best_order import FEW, STAKE, best_order
 from dmcmc.inference.orders.pieces import compile_pieces
 from dmcmc.inference.runtime.cache import warm_marker
 from dmcmc.inference.runtime.deadline import NO_STOP
@@ -128,6 +128,8 @@ def warm_up_orders(parts: Divided, world: World, progress: Progress) -> float:
     """Compile what orders of large plans are searched with, where there are any; return the seconds that this took."""
 
     def large(local: LocalProblem) -> bool:
+        if len(local.hidden) <= FEW:
+            return False
         scopes = [f.scope for f in local.factors]
         order = best_order(scopes, local.domains, local.hidden, local.interface, budget=_GLANCE, stake=0)
         return order.cells >= STAKE

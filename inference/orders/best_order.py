@@ -26,10 +26,10 @@ DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")  # the jou
 _BUDGET = 10_000_000  # words of search: about 20 ms
 SEARCH_LONG = 1_000_000_000  # where one elimination is all there is to do: about 3 s, if that takes longer
 _SEARCHED = 100_000_000  # words for the search, at most; pieces are better beyond
-STAKE = 1e8  # cells from which on pieces are tried
+STAKE = 1e8  # cells from which on pieces are tried,
+FEW = 10  # where there are more variables: windows see to so few, and their kernels need not be compiled
 _RATE = 0.125  # words for pieces, for each cell
 _PIECES, _PIECES_MOST = 20.0, 5e7  # words for pieces, for each word of the budget, and where that is small
-_FEW = 10  # variables: windows see to so few
 _HOPELESS = 1e13  # cells beyond which a small budget is not exceeded
 _HARD_LIMIT = 100_000_000  # words after which a rule is given up on huge graphs: about 0.2 s
 _KEPT = 256  # orders of large plans
@@ -189,7 +189,7 @@ def best_order(
         graph, sizes, weight, count, rules, searched, float(_HARD_LIMIT), 0, False, order
     )
     work = _worth(cells if stake is None else stake, budget)
-    if work and rule != -1 and count > _FEW:
+    if work and rule != -1 and count > FEW:
         order = _in_pieces(graph, sizes, weight, order, work, stop)
         separator, _, joined = bucket_tree(graph, sizes, order)
         cells, largest, width = totals(separator, joined, order)

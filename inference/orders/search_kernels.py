@@ -104,7 +104,9 @@ def _explore(graph, sizes, weight, eliminate, rules, best, best_cells, best_rule
     if budget <= 0:
         return best_cells, best_rule, work
     for r in range(rules.size):
-        costs[r], more = first_costs(graph, weight, eliminate, rules[r])
+        cost, more = first_costs(graph, weight, eliminate, rules[r])
+        for v in range(n):
+            costs[r, v] = cost[v]
         work += more
     ties = np.zeros(n, dtype=np.int64)
     order = np.empty(eliminate, dtype=np.int64)
