@@ -152,6 +152,9 @@ def _add_solve(commands: Commands) -> None:
     solve.add_argument("file", metavar="FILE", help="the problem; - is standard input")
     solve.add_argument("--task", metavar="TASK", default="mpe", help="mpe (default), pr, count, mar or max-marginals")
     solve.add_argument(
+        "--max-marginals", action="store_true", help="with a proven answer: the best objective that each value allows"
+    )
+    solve.add_argument(
         "--method", metavar="METHOD", default="auto", help="auto (default), exact, mini-bucket or a sampler's name"
     )
     solve.add_argument("--z", metavar="N", help="mini-buckets: messages of at most N variables, or auto")

@@ -19,7 +19,7 @@ from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
 from dmcmc.run.interrupt import Ending
 from dmcmc.run.setup import sharing_memory
-from dmcmc.run.undivided.marginals import marginals
+from dmcmc.run.undivided.marginals import marginals, with_max_marginals
 from dmcmc.run.undivided.sums import sums
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals")
@@ -34,6 +34,7 @@ class Job(NamedTuple):
     task: Literal["mpe", "pr", "count", "mar", "max-marginals"]
     logarithms: bool
     explain: bool
+    max_marginals: bool = False
 
 
 def prepare(arguments: Namespace) -> Job:
@@ -55,7 +56,7 @@ def prepare(arguments: Namespace) -> Job:
     check_run(config, document)
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     found, problem = formats.load_with_format(path, **given)
-    return Job(config, divided(problem, config.problem, document.at), task, found.logarithms, arguments.explain)
+    return Job(config, divided(problem, config.problem, document.at), task, found.logarithms, arguments.explain, arguments.max_marginals)
 
 
 def _document(arguments: Namespace) -> Document:
@@ -87,6 +88,8 @@ def _method(arguments: Namespace) -> dict[str, tuple[Any, str]]:
             raise ConfigError(f"{name}: --task {task} is one elimination, which is not interrupted{remedy}")
         if arguments.algorithm is not None:
             raise ConfigError(f"--algorithm: --task {task} is one elimination; leave it out")
+        if arguments.max_marginals:
+            raise ConfigError(f"--max-marginals: --task {task} has no answer to put them to; leave it out")
         if arguments.explain:
             raise ConfigError(f"--explain: --task {task} is one elimination: there is nothing to choose")
     if z is not None and (method == "exact" or task not in ("mpe", "pr")):
@@ -138,4 +141,6 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
         with progress_for(world.rank) as progress:
             settings = sharing_memory(config, world)
             result = solve(problem, settings, world, progress, explainer(job.explain), ending)
+    if result is not None and job.max_marginals:
+        result = with_max_marginals(result, problem, alone)
     return explained(result) if result is not None and job.logarithms else result

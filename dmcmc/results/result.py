@@ -199,6 +199,9 @@ class Result(Output, frozen=True, kw_only=True):
         What was taken out of the problem beforehand, by what; None where it was solved as it is.
     work
         What each kind of work took and brought, in the order of their first use.
+    max_marginals
+        By variable, by label: the best objective of an assignment with that value, None for a value that none can
+        have; where the problem was solved exactly and they were asked for, else None.
     agents, trace, guarantee, provenance
         Details.
     """
@@ -220,6 +223,7 @@ class Result(Output, frozen=True, kw_only=True):
     note: str | None = None
     reductions: Reductions | None = None
     work: tuple[WorkDone, ...] = ()
+    max_marginals: Mapping[str, Mapping[Label, Number | None]] | None = None
     agents: tuple[AgentMetrics, ...] = ()
     trace: tuple[TracePoint, ...] = ()
     guarantee: GuaranteeReport | None = None

@@ -239,6 +239,8 @@ def test_marginals_are_by_variable_and_label(solved):
     assert probable["ln"] == pytest.approx(math.log(sum(weights)))
     assert best["marginals"] == {"x0": {"0": 0, "1": 2, "2": None}, "x1": {"0": 0, "1": 0}}
     assert (best["objective"], best["status"]) == (0, "exact")
+    assert solved("p.wcsp", "--max-marginals")["max_marginals"] == best["marginals"]
+    assert solved("p.wcsp")["max_marginals"] is None
 
 
 def test_no_marginals_where_nothing_is_allowed(capfd):
@@ -284,6 +286,7 @@ def test_counts_of_many_digits_are_written_whole():
     ("argv", "message"),
     [
         (["nowhere.uai"], "nowhere.uai: no such file"),
+        (["n.uai", "--task", "mar", "--max-marginals"], "--max-marginals: --task mar has no answer to put them to"),
         (["n.uai", "--task", "sum"], "--task: expected one of mpe, pr, count, mar, max-marginals, got 'sum'"),
         (["n.uai", "--method", "gibs"], "--method: unknown sampler 'gibs'; did you mean 'gibbs'?"),
         (["n.uai", "--method", "gibbs", "--task", "pr"], "--method: --task pr takes auto, exact, mini-bucket"),

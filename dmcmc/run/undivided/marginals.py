@@ -4,12 +4,16 @@ import math
 import time
 from typing import Literal
 
+from msgspec.structs import replace
+
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.shares import shares_of
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.results.marginals import Marginals
 from dmcmc.results.provenance import provenance
+from dmcmc.results.result import Result
 
 _LN_10 = math.log(10)
 
@@ -53,3 +57,25 @@ def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marg
         cells=tree.cells,
         provenance=provenance(config, 1, 1),
     )
+
+
+def with_max_marginals(result: Result, problem: Problem, config: Settings) -> Result:
+    """Return a result with the best objective that each value of each variable allows; a note where it cannot have it.
+
+    Parameters
+    ----------
+    result
+        Of the problem; only one that is proven has them.
+    config
+        The memory and the device.
+    """
+    why = f"the result is {result.status}, not optimal"
+    if result.status == "optimal":
+        try:
+            memory = shares_of(config.budget.bytes, problem).work
+            tree = JunctionTree(problem, True, memory, device=config.device)
+            return replace(result, max_marginals=tree.marginals())
+        except ResourceError as error:
+            why = str(error)
+    note = f"no max-marginals: {why}"
+    return replace(result, note=note if result.note is None else f"{result.note}; {note}")
