@@ -56,7 +56,8 @@ def prepare(arguments: Namespace) -> Job:
     check_run(config, document)
     given = {name: config.problem[name] for name in ("format", "evidence", "distribution") if name in config.problem}
     found, problem = formats.load_with_format(path, **given)
-    return Job(config, divided(problem, config.problem, document.at), task, found.logarithms, arguments.explain, arguments.max_marginals)
+    problem, wanted = divided(problem, config.problem, document.at), arguments.max_marginals
+    return Job(config, problem, task, found.logarithms, arguments.explain, wanted)
 
 
 def _document(arguments: Namespace) -> Document:
