@@ -107,9 +107,10 @@ class _Job(NamedTuple):
 def _prepare(arguments: Namespace) -> "_Job | SolveJob":
     if is_calendar(arguments.config):
         from dmcmc.cli import solve_command
+        from dmcmc.cli.arguments import command_parsers
 
-        whole = {"file": arguments.config, "task": "mpe", "method": "auto", "z": None, "order": None}
-        return solve_command.prepare(Namespace(**vars(arguments) | whole))
+        usual = {action.dest: action.default for action in command_parsers()["solve"]._actions}
+        return solve_command.prepare(Namespace(**usual | vars(arguments) | {"file": arguments.config}))
     check_options(arguments, arguments.config)
     config, document = configuration(arguments.config, arguments.set, options_of(arguments))
     check_run(config, document)

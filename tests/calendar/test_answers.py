@@ -8,7 +8,10 @@ from itertools import combinations
 
 import pytest
 
+from dmcmc.cli.arguments import parse_arguments
+from dmcmc.cli.commands import _prepare as prepare_run
 from dmcmc.cli.main import main
+from dmcmc.cli.solve_command import prepare as prepare_solve
 from dmcmc.files.text import Source
 from dmcmc.formats.calendar.read import read_calendar
 from dmcmc.report.calendar import ics
@@ -158,6 +161,16 @@ def test_the_example_of_init_is_solved_from_standard_input(tmp_path, capsys, mon
     assert (found["status"], found["objective"]) == ("optimal", 36)
     assert "Kick-off" in (tmp_path / "page.html").read_text()
     text.standard_input.cache_clear()
+
+
+def test_run_solves_a_calendar_as_solve_does(tmp_path):
+    path = tmp_path / "team.yaml"
+    path.write_text(FULL)
+    ways = {"run": prepare_run, "solve": prepare_solve}
+    jobs = [prepare(parse_arguments([command, str(path), "--seed", "3"])) for command, prepare in ways.items()]
+    assert jobs[0] == jobs[1]
+    config = jobs[0].config
+    assert (config.seed, config.budget.time, config.reduce) == (3, 60.0, "merge")
 
 
 def test_pages_are_for_calendars_only(tmp_path, capsys):
