@@ -27,6 +27,7 @@ from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.orders.best_order import FEW, STAKE, best_order
 from dmcmc.inference.orders.pieces import compile_pieces
 from dmcmc.inference.runtime.cache import warm_marker
+from dmcmc.inference.runtime.compile import counted_compiling
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import splits
@@ -47,6 +48,7 @@ _LOG = logging.getLogger(__name__)
 _TITLE = "compiling kernels (the first time only)"
 _GLANCE = 100_000  # words of search that show whether a plan is large
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
+_TOLD = 2.0  # seconds between two lines on how many kernels are compiled
 _SWEEPS = 200  # of a tiny search
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
 
@@ -232,7 +234,8 @@ def _once(what: str, work: Callable[[], None], world: World, progress: Progress)
     if missing:
         try:
             _AT_WORK.append(what)
-            work()
+            with counted_compiling(_now_and_then(progress)):
+                work()
             if marker is not None:
                 marker.touch()
         except Exception as error:  # the run itself will tell what is wrong with it
@@ -241,6 +244,19 @@ def _once(what: str, work: Callable[[], None], world: World, progress: Progress)
         finally:
             _AT_WORK.remove(what)
     world.wait()
+
+
+def _now_and_then(progress: Progress) -> Callable[[int], None]:
+    """Return what says how many kernels are compiled, every two seconds."""
+    last = time.perf_counter()
+
+    def tell(done: int) -> None:
+        nonlocal last
+        if time.perf_counter() - last >= _TOLD:
+            last = time.perf_counter()
+            progress.stage(f"{_TITLE}: {done} so far")
+
+    return tell
 
 
 def _kernel(method: str) -> str:

@@ -49,6 +49,29 @@ class _NoCollection(event.Listener):  # type: ignore[misc]
 event.register("numba:compile", _NoCollection())
 
 
+class _Count(event.Listener):  # type: ignore[misc]
+    """Tells how many kernels of ours have been compiled so far."""
+
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._done, self._tell = 0, tell
+
+    def on_start(self, event: Any) -> None:
+        """Do nothing."""
+
+    def on_end(self, event: Any) -> None:
+        """Count one more."""
+        if event.data["dispatcher"].py_func.__module__.startswith("dmcmc."):
+            self._done += 1
+            self._tell(self._done)
+
+
+@contextmanager
+def counted_compiling(tell: Callable[[int], None]) -> Iterator[None]:
+    """Call a function with the number of kernels compiled so far in this block, after each of them."""
+    with event.install_listener("numba:compile", _Count(tell)):
+        yield
+
+
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Return :func:`numba.njit` with these options and a cache of our own."""
 

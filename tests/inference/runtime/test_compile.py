@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from numba.core import event
 
 from dmcmc.inference.runtime.cache import kernel_cache
-from dmcmc.inference.runtime.compile import njit, writable
+from dmcmc.inference.runtime.compile import counted_compiling, njit, writable
 
 KERNEL = """
 from dmcmc.inference.runtime.compile import njit
@@ -137,6 +138,17 @@ def test_the_garbage_collector_waits_while_a_kernel_is_compiled():
         assert fresh(1) == 2
     assert not heard[0]
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize(("module", "counts"), [("dmcmc.inference", [1, 2]), ("elsewhere", [])])
+def test_our_kernels_are_counted_while_they_are_compiled(module, counts):
+    told = []
+    kernel = SimpleNamespace(py_func=SimpleNamespace(__module__=module))
+    with counted_compiling(told.append):
+        for _ in range(2):
+            with event.trigger_event("numba:compile", data={"dispatcher": kernel}):
+                pass
+    assert told == counts
 
 
 def test_what_cannot_be_written_is_copied_and_the_rest_is_not():
