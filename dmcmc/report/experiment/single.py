@@ -48,7 +48,10 @@ def page_of(result: Mapping[str, Any], name: str) -> str:
     rows.append(["messages", f"{result.get('msg_count', 0):,} ({result.get('msg_size', 0):,} bytes)"])
     if result.get("note"):
         rows.append(["note", str(result["note"])])
-    parts = [table([name, result.get("sense", "")], rows), '<h2>How it came</h2><div class="charts">']
+    parts = [
+        table([name, {"max": "maximise", "min": "minimise"}.get(str(result.get("sense")), "")], rows),
+        '<h2>How it came</h2><div class="charts">',
+    ]
     parts += [svg(chart) for chart in _over_time(result)]
     agents = result["agents"]
     for title, key, unit in (

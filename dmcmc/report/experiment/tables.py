@@ -54,10 +54,11 @@ def _text(mean: Mean | None) -> str:
 
 
 def beside_paper(findings: Findings) -> tuple[list[str], Rows]:
-    """Return the rows of what was published beside ours; empty where nothing was."""
+    """Return the rows of what was published beside ours, of the cases that were run; empty where nothing was."""
     cells = {(case_name(cell.case), cell.method): cell for cell in findings.cells}
     names = ("time", "simulated_time", "objective", "ratio", "bound")
-    published = [row for row in findings.experiment.get("paper") or [] if any(name in row for name in names)]
+    known = {name for name, _ in cells}  # of quick runs, some cases only
+    published = [row for row in findings.experiment.get("paper") or [] if case_name(row.get("case", {})) in known]
     shown = [name for name in names if any(name in row for row in published)]
     words = {"time": "time, s", "simulated_time": "simulated, s"}
     head = ["case", "method"]

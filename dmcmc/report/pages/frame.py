@@ -17,7 +17,8 @@ h1 { font-size: 1.6rem; margin: 0 0 .4rem; } h2 { font-size: 1.15rem; margin: 2.
 p { max-width: 52rem; } .soft { color: var(--soft); font-size: .88rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .88rem; }
 td, th { padding: .22rem .65rem; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
-th { font-weight: 600; background: var(--shade); } td:first-child, th:first-child, .text { text-align: left; }
+th { font-weight: 600; background: var(--shade); } td:first-child, th:first-child, .by2 td:nth-child(2),
+.by2 th:nth-child(2) { text-align: left; }
 tr.first td { border-top: 2px solid var(--line); } .best { font-weight: 700; } .bad { color: var(--c6); }
 .charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(24rem, 1fr)); gap: 1.2rem; }
 figure { margin: 0; break-inside: avoid; } svg { width: 100%; height: auto; display: block; } figcaption { font-weight:
@@ -45,8 +46,12 @@ def page(title: str, parts: Iterable[str]) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], groups: frozenset[int] = frozenset()) -> str:
-    """Return a table; ``groups`` are the rows that begin a group. Cells that begin with ``!`` are told as wrong."""
-    lines = ['<div class="wide"><table><tr>' + "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr>"]
+    """Return a table; ``groups`` are the rows that begin a group. Cells that begin with ``!`` are told as wrong.
+
+    A second column that is called ``method`` is text.
+    """
+    kind = ' class="by2"' if list(head[1:2]) == ["method"] else ""
+    lines = [f'<div class="wide"><table{kind}><tr>' + "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr>"]
     for number, row in enumerate(rows):
         cells = "".join(_cell(text) for text in row)
         first = ' class="first"' if number in groups else ""
