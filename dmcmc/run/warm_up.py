@@ -36,9 +36,10 @@ from dmcmc.run.setup import Divided, Setup, prepare
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.blocks.starts import starts_of
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
-from dmcmc.samplers.local_search.block_turns import BlockTurns
+from dmcmc.samplers.local_search.block_turns import BlockTurns, priced
 from dmcmc.samplers.local_search.search import LocalSearch
 from dmcmc.samplers.model.chain_model import is_compact
 
@@ -96,7 +97,11 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
         search = _tiny_search(flat.data.dtype, dense, compact)
         first = search.first()
         search.improve(first, None, _SWEEPS)
-        BlockTurns(search.ascent.graph, 0, 1).turn(first[: search.original.n_variables], timed=False, stop=NO_STOP)
+        values = first[: search.original.n_variables]
+        BlockTurns(search.ascent.graph, 0, 1).turn(values, timed=False, stop=NO_STOP)
+        starts = starts_of(priced(search.ascent.graph), np.arange(values.size), values, np.zeros(2, np.uint64), NO_STOP)
+        if starts is not None:
+            starts.draw(0, 1)
 
     _load(f"chains {flat.data.dtype} {dense} {compact}", work, world, progress)
     return time.perf_counter() - start

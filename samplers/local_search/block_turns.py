@@ -1,6 +1,7 @@
 """Block moves between heats of chains: how long, by what either has brought lately."""
 
 import time
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -11,6 +12,7 @@ from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.blocks.room import Priced
 from dmcmc.samplers.blocks.search import BlockSearch, order_for_cuts
+from dmcmc.samplers.blocks.starts import Starts, starts_of
 from dmcmc.samplers.local_search.graph import Graph
 from dmcmc.samplers.model.rng import chain_key
 
@@ -18,7 +20,7 @@ _MOST_ENTRIES, _ENTRIES = 1 << 24, 1 / 16  # of all tables, and the part of the 
 _LEAST = 0.02  # seconds of a turn
 _WORKERS, _MOST_WORKERS = 2, 8  # where work is fixed; by the clock one a thread, but not more
 _RATE = 1e9  # cells a second, where work is fixed
-_BEFORE_CUTS = 0.1  # seconds of block moves before an order is looked for
+_BEFORE_CUTS = 0.03  # seconds of block moves before an order is looked for
 _MOST_SHARE, _LEAST_SHARE = 0.9, 0.1  # of the time
 
 Values = NDArray[np.int64]
@@ -49,6 +51,9 @@ class BlockTurns:
         self._share, self._credit, self._spent = 0.5, 0.0, 0.0
         self._ordered = self.paid = False
         self._turns = 0
+        self._starts: Starts | None = None
+        self._lineages: dict[int, Values] = {}
+        self._drawn: Counter[int] = Counter()
 
     def earn(self, seconds: float, gained: bool) -> bool:
         """Hear how long chains have searched, and whether they found something; return whether it is our turn."""
@@ -67,12 +72,15 @@ class BlockTurns:
     def turn(self, values: Values, timed: bool, stop: Stop) -> Values:
         """Make block moves from an assignment for what has been earned; return the best that a worker ends with."""
         begun, halt = time.perf_counter(), np.zeros(1, dtype=np.uint8)
-        searches = self._workers(min(self.threads, _MOST_WORKERS) if timed else _WORKERS, stop)
+        searches = self._workers(min(self.threads, _MOST_WORKERS) if timed else _WORKERS, values, stop)
         states = [values.copy() for _ in searches]
         work = int(np.iinfo(np.int64).max) if timed else int(self._credit * _RATE)
 
         def improve(i: int) -> None:
-            if (self._turns + i) % 2:
+            turn = self._turns + i
+            if self._starts is not None and turn % 2 == 0:
+                states[i] = self._go_on(i, work, halt)
+            elif (turn if self._starts is None else turn // 2) % 2:
                 states[i] = searches[i].anneal(values, work, halt)
             else:
                 searches[i].improve(states[i], work, halt)
@@ -84,12 +92,25 @@ class BlockTurns:
         self._turns += 1
         return max(states, key=searches[0].worth)
 
-    def _workers(self, count: int, stop: Stop) -> list[BlockSearch]:
-        """Return so many workers; an elimination order is looked for once it is worth its time."""
+    def _go_on(self, i: int, work: int, halt: NDArray[np.uint8]) -> Values:
+        """Make block moves from a worker's start, as long as they gain; then from its next."""
+        assert self._starts is not None
+        if i not in self._lineages:
+            self._lineages[i] = self._starts.draw(i, self._drawn[i])
+            self._drawn[i] += 1
+        state = self._lineages[i]
+        if self._searches[i].improve(state, work, halt) <= 0:
+            del self._lineages[i]
+        return state.copy()
+
+    def _workers(self, count: int, values: Values, stop: Stop) -> list[BlockSearch]:
+        """Return so many workers; an elimination order, and starts, are looked for once they are worth their time."""
         if not self._searches:
             self._searches.append(BlockSearch(priced(self.graph), self._key))
         if not self._ordered and self._spent >= _BEFORE_CUTS:
             self._ordered, self._order = True, order_for_cuts(self._searches[0].graph, stop)
+            if self._order is not None:
+                self._starts = starts_of(self._searches[0].graph, self._order, values, self._key, stop)
         while len(self._searches) < count:
             self._searches.append(BlockSearch(self._searches[0].graph, self._key, len(self._searches)))
         for search in self._searches:

@@ -1,5 +1,6 @@
 """Block moves: exact given the rest, of the size that was asked for, and of great use where single variables freeze."""
 
+import math
 from dataclasses import replace
 from itertools import product
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.numpy_gibbs import philox_twin
 from support.problem_strategies import KINDS, in_other_ways, random_problem
 
 from dmcmc import Factor
@@ -21,8 +23,9 @@ from dmcmc.samplers.blocks.choose_kernels import cut, entry_of, grow
 from dmcmc.samplers.blocks.redraw_kernels import redraw
 from dmcmc.samplers.blocks.room import new_room
 from dmcmc.samplers.blocks.search import BlockSearch, order_for_cuts
+from dmcmc.samplers.blocks.starts import starts_of
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.local_search.block_turns import priced
+from dmcmc.samplers.local_search.block_turns import BlockTurns, priced
 from dmcmc.samplers.local_search.graph import build_graph
 from dmcmc.samplers.local_search.search import LocalSearch
 from dmcmc.samplers.registry import get
@@ -173,3 +176,53 @@ def test_rows_of_agents_are_sampled_by_blocks():
             given_values = dict(zip(local.interface, row, strict=True))
             proven = sum(int(t.values[tuple(given_values[v] for v in t.scope)]) for t in exact.lower)
             assert values[row] == (proven if proven > arithmetic.lowest / 2 else arithmetic.lowest)
+
+
+def drawn_backward(starts, chain, number):
+    """Values drawn variable by variable, as ``starts_kernels`` says it, without haste."""
+    plan, share = starts.done.plan, (0.0, 0.1, 0.3, 0.03)[(chain + number) % 4]
+    buckets = plan.program.variable.tolist()
+    values = {}
+    for v in reversed(list(dict.fromkeys(buckets))):
+        forbidden, total = np.zeros(plan.program.domains[v]), np.zeros(plan.program.domains[v])
+        for b in (b for b, u in enumerate(buckets) if u == v):
+            for t in plan.program.inputs[plan.program.input_start[b] : plan.program.input_start[b + 1]]:
+                table = starts.done.table(int(t))
+                row = table.values[tuple(slice(None) if u == v else values[u] for u in table.scope)]
+                hard = row < starts.done.arithmetic.threshold
+                forbidden, total = forbidden + hard, total + np.where(hard, 0, row)
+        if share:
+            words = [philox_twin((3, 5), (chain, number << 3 | 3, v, x))[0] for x in range(total.size)]
+            noise = [-math.log(-math.log((word + 0.5) * 2.0**-32)) for word in words]
+            total = total + share * starts.spread * np.array(noise)
+        values[v] = min(range(total.size), key=lambda x: (forbidden[x], -total[x]))
+    return [values[v] for v in range(len(values))]
+
+
+def test_starts_are_drawn_backward_through_mini_buckets(monkeypatch):
+    problem = deterministic_grid(5, np.random.default_rng(5), forbidden=0.1)
+    graph, n = graph_of(problem), problem.n_variables
+    order, anything = order_for_cuts(graph, NO_STOP), np.zeros(n, dtype=np.int64)
+    exact = starts_of(graph, order, anything, KEY, NO_STOP)
+    monkeypatch.setattr("dmcmc.samplers.blocks.starts._ENTRIES", 700)
+    starts = starts_of(graph, order, anything, KEY, NO_STOP)
+    for chain, number in product(range(2), range(4)):
+        assert starts.draw(chain, number).tolist() == drawn_backward(starts, chain, number)
+    assert len({tuple(starts.draw(chain, 2)) for chain in range(16)}) > 2
+    assert worth(problem, exact.draw(0, 0)) >= worth(problem, starts.draw(0, 0)) > worth(problem, anything)
+    monkeypatch.setattr("dmcmc.samplers.blocks.starts._ENTRIES", 10)
+    assert starts_of(graph, order, anything, KEY, NO_STOP) is None
+
+
+def test_block_moves_from_starts_go_on_as_long_as_they_gain():
+    problem = deterministic_grid(8, np.random.default_rng(6))
+    values, found = np.zeros(64, dtype=np.int64), []
+    for _ in range(2):
+        turns = BlockTurns(build_graph(problem), 0, 1)
+        best = values
+        for _ in range(6):
+            turns.earn(0.03, gained=False)
+            best = max(best, turns.turn(best, timed=False, stop=NO_STOP), key=lambda z: worth(problem, z))
+        found.append(best)
+    assert turns._starts is not None and turns._drawn[0] >= 1
+    assert found[0].tolist() == found[1].tolist() and worth(problem, found[0])[0] == 0
