@@ -6,12 +6,14 @@ word 1      kind of message, its place in :data:`KINDS`
 word 2      the lower agent of the tree edge that the message goes along
 word 3      the sender's clock, the bits of a float64
 word 4, 5   how many words and how many arrays follow
-words       what the kind says; scopes of tables among them
+words       what the kind says; scopes of tables among them, and shapes of tables that are incomplete
 arrays      of each: number of its dtype, number of axes, their lengths
 bytes       the arrays' entries where all of them are small; else they follow in messages of their own
 ==========  ==============================================================================================
 
-Nothing is pickled, so a message is as large as its tables, and no larger than that in memory.
+Nothing is pickled, so a message is as large as its tables, and no larger than that in memory. A table most of whose
+entries are the least one, −∞ as a rule (what cannot be, or cannot beat the incumbent), goes as an incomplete one: the
+places and values of the others.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,10 +29,12 @@ from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.contents import Chosen, Utils, Values
 
 KINDS = ("UTIL", "VALUE", "OUTSIDE")
-VERSION = 1
+VERSION = 2
 _MARK = 0x444D434D << 16  # "DMCM"
 _HEAD = 6  # words
 _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "<f8", "|u1", "|i1", "<i2"))
+_SMALL = 64  # entries of a table that goes as it is
+_LISTED_MOST = 1 << 31  # entries of a table whose places fit 32 bits
 _FAILED, _SAME, _LOWER, _BOTH = range(4)  # states of a message that has two sides
 
 Message = Utils | Chosen | UtilMessage | None  # None: the sender has failed
@@ -147,18 +151,48 @@ def _words_of(kind: str, message: Any) -> tuple[list[int], list[Array]]:
     if message is None:
         return [_FAILED], []
     if kind == "OUTSIDE":
-        return [_LOWER, *_scopes(message)], [table.values for table in message]
+        words, arrays = _written(message)
+        return [_LOWER, *words], arrays
     lower, upper = message
     state = _LOWER if upper is None else _SAME if upper is lower or (kind == "VALUE" and upper == lower) else _BOTH
     sides = [lower, upper] if state == _BOTH else [lower]
     if kind == "VALUE":
         return [state, *(word for side in sides for word in (len(side), *side.keys(), *side.values()))], []
-    return [state, *(word for side in sides for word in _scopes(side))], [t.values for side in sides for t in side]
+    written = [_written(side) for side in sides]
+    return [state, *(word for words, _ in written for word in words)], [a for _, arrays in written for a in arrays]
 
 
-def _scopes(tables: UtilMessage) -> list[int]:
-    """Return the number of tables, and of each how many variables it has and which."""
-    return [len(tables), *(word for scope, _ in tables for word in (len(scope), *scope))]
+def _written(tables: UtilMessage) -> tuple[list[int], list[Array]]:
+    """Return the number of tables, and of each how many variables it has, which, and how it goes; and their arrays."""
+    words, arrays = [len(tables)], list[Array]()
+    for scope, values in tables:
+        words += [len(scope), *scope]
+        listed = _listed(values)
+        if listed is None:
+            words.append(0)
+            arrays.append(values)
+            continue
+        least, places, entries = listed
+        words += [
+            1,
+            int(np.asarray(least, dtype=np.float64).view(np.int64)) if values.dtype.kind == "f" else int(least),
+        ]
+        words += values.shape
+        arrays += [places, entries]
+    return words, arrays
+
+
+def _listed(values: Array) -> tuple[Any, Array, Array] | None:
+    """Return the least entry of a table, and places and values of the others; None where that is not much smaller."""
+    if not _SMALL <= values.size < _LISTED_MOST:
+        return None
+    flat = np.ascontiguousarray(values).reshape(-1)
+    least = flat.min()
+    other = flat != least
+    if 4 * np.count_nonzero(other) * (4 + flat.itemsize) > 3 * flat.nbytes:
+        return None
+    places = np.flatnonzero(other)
+    return least, places.astype(np.int32), flat[places]
 
 
 def _utils(words: Iterator[int], arrays: Iterator[Array]) -> Utils | None:
@@ -172,9 +206,19 @@ def _utils(words: Iterator[int], arrays: Iterator[Array]) -> Utils | None:
 
 
 def _tables(words: Iterator[int], arrays: Iterator[Array]) -> UtilMessage:
-    count = next(words)
-    scopes = [tuple(next(words) for _ in range(next(words))) for _ in range(count)]
-    return tuple(Table(scope, next(arrays)) for scope in scopes)
+    tables = list[Table]()
+    for _ in range(next(words)):
+        scope = tuple(next(words) for _ in range(next(words)))
+        if not next(words):
+            tables.append(Table(scope, next(arrays)))
+            continue
+        least, shape = next(words), tuple(next(words) for _ in scope)
+        places, entries = next(arrays), next(arrays)
+        fill = np.int64(least).view(np.float64) if entries.dtype.kind == "f" else least
+        values: Array = np.full(prod(shape), fill, dtype=entries.dtype)
+        values[places] = entries
+        tables.append(Table(scope, values.reshape(shape)))
+    return tuple(tables)
 
 
 def _chosen(words: Iterator[int]) -> Chosen | None:

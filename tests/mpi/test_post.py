@@ -138,6 +138,25 @@ def test_what_is_packed_is_what_comes_out(content, agent, clock, inline):
         assert (letter.message.upper is letter.message.lower) == (message.upper is message.lower)
 
 
+@pytest.mark.parametrize("inline", [True, False])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.float64])
+def test_a_table_of_which_little_is_possible_goes_as_an_incomplete_one(dtype, inline):
+    rng = np.random.default_rng(0)
+    lowest = -np.inf if dtype is np.float64 else -(2**29)
+    values = np.where(rng.random((8, 16, 10)) < 0.05, rng.integers(-99, 99, (8, 16, 10)), lowest).astype(dtype)
+    full = Table((3,), np.arange(100).astype(dtype))
+    head, arrays = pack(
+        Letter("UTIL", 5, Utils((Table((2, 9, 4), values), full), None), 0.5), 1 << 20 if inline else -1
+    )
+    assert len(head) + sum(array.nbytes for array in arrays) < values.nbytes / 3 + full.values.nbytes + 300
+    read = read_head(head)
+    found = open_letter(read, inline_arrays(read) if inline else arrays).message.lower
+    assert [table.scope for table in found] == [(2, 9, 4), (3,)]
+    for table, sent in zip(found, (values, full.values), strict=True):
+        np.testing.assert_array_equal(table.values, sent)
+        assert table.values.dtype == sent.dtype
+
+
 def test_other_versions_are_refused():
     head, _ = pack(Letter("VALUE", 1, None, 0.0), 0)
     for bad in (b"", head[8:], bytes([head[0] + 1]) + head[1:]):
