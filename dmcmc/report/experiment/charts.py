@@ -64,11 +64,10 @@ def _scaling(
 
     def series(attribute: str) -> list[Series]:
         lines = []
-        for method in findings.methods:
+        for number, method in enumerate(findings.methods):
             known = [(x, cells.get((case_name(case), method))) for x, case in points.items()]
-            lines.append(
-                Series(method, [_point(x, getattr(cell, attribute)) for x, cell in known if _has(cell, attribute)])
-            )
+            points_known = [_point(x, getattr(cell, attribute)) for x, cell in known if _has(cell, attribute)]
+            lines.append(Series(method, points_known, colour=number))
         return [line for line in lines if line.points]
 
     charts = [Chart(f"Time by {name}{where}", name, "seconds", series("time"), wide, True)]
@@ -94,11 +93,11 @@ def over_time(findings: Findings) -> list[Chart]:
     charts = []
     for case in findings.cases[:_MOST_CASES]:
         lines = []
-        for method in findings.methods:
+        for number, method in enumerate(findings.methods):
             runs = [r for r in findings.records if r["case"] == case and r["method"] == method and r.get("trace")]
             points = _mean_over_time(runs, references)
             if points:
-                lines.append(Series(method, points, steps=True))
+                lines.append(Series(method, points, steps=True, colour=number))
         if lines:
             charts.append(
                 Chart(f"Quality over time: {case_name(case)}", "seconds", "objective / reference", lines, True)

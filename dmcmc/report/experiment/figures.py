@@ -36,6 +36,7 @@ def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Pat
                 x,
                 y,
                 label=series.name,
+                color=f"C{series.colour}",
                 marker=None if series.steps else ".",
                 drawstyle="steps-post" * series.steps or None,
             )

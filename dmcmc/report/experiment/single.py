@@ -72,11 +72,11 @@ def _number(value: Any) -> str:
 def _over_time(result: Mapping[str, Any]) -> list[Chart]:
     """Return objective and bound over time."""
     lines = []
-    for name in ("objective", "bound"):
+    for number, name in enumerate(("objective", "bound")):
         points = [(max(p["time"], 1e-4), p[name]) for p in result["trace"] if p.get(name) is not None]
         if points:
             points.append((max(result["time"], points[-1][0]), points[-1][1]))
-            lines.append(Series(name, [(t, v, v, v) for t, v in points], steps=True))
+            lines.append(Series(name, [(t, v, v, v) for t, v in points], steps=True, colour=number))
     return [Chart("Objective and bound over time", "seconds", "", lines, log_x=True)] if lines else []
 
 

@@ -14,11 +14,12 @@ _MOST_BARS = 40
 
 @dataclass(frozen=True)
 class Series:
-    """A line: its name and points (x, y, low, high), the last two of an interval around y."""
+    """A line: its name, points (x, y, low, high), the last two of an interval around y, and the number of its colour."""
 
     name: str
     points: Sequence[tuple[float, float, float, float]]
     steps: bool = False
+    colour: int = 0
 
 
 @dataclass(frozen=True)
@@ -90,10 +91,10 @@ def svg(chart: Chart) -> str:
     parts.append(_text((_LEFT + _WIDTH) / 2, _HEIGHT - 6, chart.x, "middle"))
     middle = (_TOP + _HEIGHT - _BOTTOM) / 2
     parts.append(f'<g transform="rotate(-90 12 {middle:.0f})">{_text(12, middle, chart.y, "middle")}</g>')
-    for number, series in enumerate(chart.series):
-        parts.append(_line(series, f"var(--c{number % COLOURS})", across, up))
+    for series in chart.series:
+        parts.append(_line(series, f"var(--c{series.colour % COLOURS})", across, up))
     legend = "".join(
-        f'<b><i style="background:var(--c{i % COLOURS})"></i>{escape(s.name)}</b>' for i, s in enumerate(chart.series)
+        f'<b><i style="background:var(--c{s.colour % COLOURS})"></i>{escape(s.name)}</b>' for s in chart.series
     )
     parts.append(f'</svg><div class="legend">{legend}</div>')
     return f"<figure><figcaption>{escape(chart.title)}</figcaption>{''.join(parts)}</figure>"

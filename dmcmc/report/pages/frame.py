@@ -31,6 +31,7 @@ figure { margin: 0; break-inside: avoid; } svg { width: 100%; height: auto; disp
 @media print { :root { --ink: #000; --soft: #444; --line: #bbb; --paper: #fff; --shade: #f2f2f2; --c0: #1f55b0;
   --c1: #b84a0a; --c2: #126b4a; --c3: #8f2570; --c4: #6f5500; --c5: #08697c; --c6: #a02020; --c7: #5647b0; }
   body { margin: 0; max-width: none; font-size: 11px; } .charts { grid-template-columns: 1fr 1fr; }
+  .wide { overflow: visible; } table { font-size: 8px; } td, th { padding: .15rem .3rem; white-space: normal; }
   h2 { break-after: avoid; } tr { break-inside: avoid; } .legend i, th { print-color-adjust: exact; } }
 """
 COLOURS = 8
