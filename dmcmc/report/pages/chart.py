@@ -14,7 +14,7 @@ _MOST_BARS = 40
 
 @dataclass(frozen=True)
 class Series:
-    """A line: its name, points (x, y, low, high), the last two of an interval around y, and the number of its colour."""
+    """A line: its name, points (x, y, low, high), the last two an interval around y, and the number of its colour."""
 
     name: str
     points: Sequence[tuple[float, float, float, float]]
