@@ -49,6 +49,7 @@ _LOG = logging.getLogger(__name__)
 _TITLE = "compiling kernels (the first time only)"
 _GLANCE = 100_000  # words of search that show whether a plan is large
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
+_TURN = 0.001  # seconds of chains that earn block moves a turn
 _TOLD = 2.0  # seconds between two lines on how many kernels are compiled
 _SWEEPS = 200  # of a tiny search
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
@@ -97,8 +98,9 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
         search = _tiny_search(flat.data.dtype, dense, compact)
         first = search.first()
         search.improve(first, None, _SWEEPS)
-        values = first[: search.original.n_variables]
-        BlockTurns(search.ascent.graph, 0, 1).turn(values, timed=False, stop=NO_STOP)
+        values, turns = first[: search.original.n_variables], BlockTurns(search.ascent.graph, 0, 1)
+        turns.earn(_TURN, gained=False)  # without anything to do they would not anneal
+        turns.turn(values, timed=False, stop=NO_STOP)
         starts = starts_of(priced(search.ascent.graph), np.arange(values.size), values, np.zeros(2, np.uint64), NO_STOP)
         if starts is not None:
             starts.draw(0, 1)

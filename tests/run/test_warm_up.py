@@ -15,8 +15,9 @@ from dmcmc.mpi.world import World
 from dmcmc.run import warm_up
 from dmcmc.run.combination import arithmetic_for
 from dmcmc.run.progress import Silent
-from dmcmc.run.setup import prepare
-from dmcmc.run.warm_up import warm_up_solving
+from dmcmc.run.setup import divided, prepare
+from dmcmc.run.warm_up import warm_up_chains, warm_up_solving
+from dmcmc.samplers.blocks import search
 
 
 class Stages(Silent):
@@ -156,3 +157,12 @@ def test_what_matches_mini_buckets_of_larger_agents_is_compiled_too(bound, compi
     monkeypatch.setattr(warm_up, "compile_matching", lambda dtype: asked.append(dtype.name))
     warm_up_solving(setup, World(), Stages(), lambda *work: None, False)
     assert asked == compiled
+
+
+def test_block_moves_anneal_before_the_clock_starts(monkeypatch):
+    """What they ask the first time is compiled then."""
+    problem, asked = random_problem(3, variables=6, agents=3, domain=3, factors=9), []
+    monkeypatch.setattr(search, "typical_spread", lambda graph, values: asked.append(1) or 1.0)
+    monkeypatch.setattr(warm_up, "_load", lambda what, work, *rest: work())
+    warm_up_chains(divided(problem, Settings(), World()), World(), Stages())
+    assert asked
