@@ -7,6 +7,7 @@ from html.parser import HTMLParser
 from itertools import combinations
 
 import pytest
+from imports import ROOT
 
 from dmcmc.cli.arguments import parse_arguments
 from dmcmc.cli.commands import _prepare as prepare_run
@@ -178,3 +179,13 @@ def test_pages_are_for_calendars_only(tmp_path, capsys):
     assert main(["init", "configuration", str(path)]) == 0
     assert main(["run", str(path), "--html", str(tmp_path / "x.html")]) == 2
     assert "--html: is for calendars" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_team_of_twelve_has_its_best_calendar_proven(tmp_path):
+    pytest.importorskip("pytoulbar2")
+    output = tmp_path / "result.json"
+    assert main(["run", str(ROOT / "configs" / "calendar.yaml"), "--device", "cpu", "--output", str(output)]) == 0
+    found = json.loads(output.read_text())
+    assert (found["status"], found["objective"], len(found["assignment"])) == ("optimal", 1013, 122)
+    assert found["reductions"]["merged"] > 50
