@@ -103,6 +103,7 @@ def _solve(
     start += warm_up_search(parts, world, progress)
     if seconds is not None:
         start += warm_up_chains(parts, world, progress)
+        start += warm_up_orders(parts, world, progress)  # the whole problem's is looked for first
         stop = Stop(start + seconds, wish=watching.wish)
     with begin(parts, world, stop, start, progress) as search:
         watching.best = search.best_so_far
