@@ -259,8 +259,9 @@ class Search:
         enough
             What it has to bring in a slice as long as all before it, of the utility.
         behind
-            Whether it has what the body leaves of those cores.
+            Whether it has what the body leaves of those cores, where agents' tables make assignments, too.
         """
+        behind = behind and self.parts.problem.n_agents > 1
         search, stop, threads = self._search, self._search.stop, self._search.threads
         wish, best = Wish(stop.wish.asked), self.best
         ended = Event()

@@ -93,7 +93,7 @@ def test_the_backend_takes_as_many_at_once_as_fit(batch, limit):
         patch.setattr(backends, "_BUCKETS", np.array([2]))
         patch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
         if limit is not None:
-            patch.setattr(Backend, "_limit", lambda _: limit)
+            patch.setattr(Backend, "limit", lambda _: limit)
             patch.setattr(Backend, "eliminate", lambda self, *work: eliminate(*work[:3]))
         groups = list(backend.eliminate_all(flat, plans, arithmetic))
     if limit is None and max(int(plan.program.cells.max(initial=0)) for plan in plans) >= 2:

@@ -50,11 +50,12 @@ def test_mini_buckets_over_agents_bound_the_optimum(partition, matching, z):
         if result.status == "infeasible":
             assert best == -naive.INFINITY
             continue
-        assert result.bound is not None and sign * result.bound >= best
+        slack = 1e-12 * max(1.0, abs(best)) if isinstance(best, float) else 0  # sums in another order
+        assert result.bound is not None and sign * result.bound >= best - slack
         evaluation = problem.evaluate(result.assignment)
         assert result.violation == evaluation.violation
         if result.objective is not None:
-            assert result.objective == evaluation.objective and sign * result.objective <= best
+            assert result.objective == evaluation.objective and sign * result.objective <= best + slack
         assert (result.status == "optimal") == (result.gap is not None and result.gap <= 1e-9)
         tree = result.provenance["plan"]["pseudo_tree"]
         assert result.msg_count == 2 * sum(parent is not None for parent in tree.values())  # one UTIL message an edge

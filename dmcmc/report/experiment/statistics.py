@@ -31,7 +31,7 @@ class Mean:
     def of(cls, values: Sequence[float | int | None]) -> "Mean | None":
         """Return the mean of what there is; None of nothing.
 
-        >>> Mean.of([1, 2, 3, None])
+        >>> Mean.of([1, 2, 3, None])  # doctest: +ELLIPSIS
         Mean(value=2.0, half=2.484...)
         """
         known = [float(v) for v in values if v is not None]

@@ -160,7 +160,11 @@ def encode_bounds(bounds: NDArray[np.int64], scale: Scale, arithmetic: Arithmeti
         return found
     never = bounds <= NEVER
     values = np.where(never, 0, bounds)
-    values = values >> scale.shift if scale.shift >= 0 else values << -scale.shift
+    if scale.shift >= 0:
+        values >>= scale.shift
+    else:  # what is beyond all sums stays so, but fits
+        least, most = int(scale.floor) >> -scale.shift, int(scale.ceiling) >> -scale.shift
+        values = np.clip(values, least - 1, most + 1) << -scale.shift
     never |= values < scale.floor
     np.minimum(values, scale.ceiling, out=values)
     values[never] = arithmetic.lowest

@@ -108,5 +108,5 @@ def test_a_sudoku_without_a_solution_is_refuted_by_propagation():
 def test_the_key_stands_with_the_problem():
     assert parse({"problem": {"generator": "random", "reduce": "none"}}).reduce == "none"
     assert parse({"problem": {"file": "a.npz", "reduce": "auto"}}).reduce == "auto"
-    with pytest.raises(ConfigError, match=r"problem\.reduce: expected auto or none, got 'some'"):
+    with pytest.raises(ConfigError, match=r"problem\.reduce: expected auto, merge or none, got 'some'"):
         parse({"problem": {"file": "a.npz", "reduce": "some"}})
