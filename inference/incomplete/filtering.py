@@ -27,8 +27,9 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Array, Number
 
-DENSE = 1 << 22  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
+DENSE = 1 << 15  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
 _ROW, _VALUE = 200.0, 3.0  # a candidate for a row costs so many dense cells, and so many for each value of its vector
+_ENTRY = 60.0  # likewise an entry of a dense message, which is compared with what can still win
 _FULL = 2  # times its rows: so many entries a message may have and become dense
 _SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
 
@@ -162,8 +163,10 @@ class Filtering:
             scope, steps = steps_of(bucket, self.relaxing)
             self._room.rows = self._room_for_rows()
             self._making = Making(scope, steps, size, self.arithmetic, self._threshold(), self._room)
-            if fits and self._expected(stop) * (_ROW + _VALUE * size) > cells:
+            rows = cells * (1 + _ENTRY / size) / (_ROW + _VALUE * size)  # that take as long as dense tables
+            if fits and self._expected(stop) > rows:
                 self._making = None
+                self._room.take(0, int(rows))
                 return self._dense(b, stop)
         return self._making.go_on(self.threads, stop, self.elsewhere)
 

@@ -6,13 +6,16 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dmcmc.run.controller.division import Time, divide_slice
-from dmcmc.run.controller.ledger import Ledger
-from dmcmc.run.controller.offer import BOUND, COMBINE, SAMPLE, SEARCH, TOULBAR2, Brought, Grant, Offer
+from dmcmc.run.controller.ledger import Account, Ledger
+from dmcmc.run.controller.offer import BOUND, COMBINE, FILTER, SAMPLE, SEARCH, TOULBAR2, Brought, Grant, Offer
 
 _SLICE = 0.25  # seconds between two cycles, at least
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
+# What a filter can drop hangs on the best assignment: as long as the search has had less than a part of the time, it
+# has a part of each slice beside a filter.
+_FOR_FILTERS, _BESIDE_FILTERS = 0.1, 0.3
 _WITHOUT_ANSWER = {SAMPLE: 0.4, SEARCH: 0.4, BOUND: 0.2}  # hopes as long as hard constraints are broken
 
 
@@ -109,8 +112,15 @@ class Controller:
         if math.isfinite(state.gap):
             others = max(_OF_SPLITS * state.gap, state.gap - sum(of_agents.values()))
         self.offered = tuple(self._corrected(offer, state, others) for offer in offers)
-        grants = divide_slice(self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap))
+        search = _BESIDE_FILTERS if self._has_searched_too_little(offers, state) else 0.0
+        grants = divide_slice(self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap, search))
         return self._patient(grants, state) if all(grant.kind == SEARCH for grant in grants) else grants
+
+    def _has_searched_too_little(self, offers: Sequence[Offer], state: State) -> bool:
+        """Return whether the search should go on before a filter has most of the time."""
+        searched = self.ledger.accounts.get(SEARCH, Account()).seconds
+        filters = any(offer.kind == FILTER for offer in offers)
+        return filters and searched < _FOR_FILTERS * (state.elapsed + state.left)
 
     def _patient(self, grants: tuple[Grant, ...], state: State) -> tuple[Grant, ...]:
         """Return what a search is granted that is all there is to do: no more than it is worth waiting for."""

@@ -27,12 +27,15 @@ class Time:
         The part of the gap that has to be closed: all of it, or less where a gap is allowed.
     gap : float
         The whole gap, utility; inf where it is not known.
+    search : float
+        The part of a slice that the search has at least, unless eliminations end the run.
     """
 
     slice: float
     left: float
     needed: float = 1.0
     gap: float = math.inf
+    search: float = 0.0
 
 
 class _Rank(NamedTuple):
@@ -193,7 +196,7 @@ def _search_share(
         return _SIDELINE
     own = sum(offer.gain * hopes.get(SEARCH, 1.0) for offer in searching)
     others = sum(_other_rate(rank, hopes, time) * time.slice for rank in ranks)
-    return min(_MOST_SEARCH, own / (own + others)) if own > 0 else 0.0
+    return min(_MOST_SEARCH, max(time.search, own / (own + others))) if own > 0 else 0.0
 
 
 def _worth_again(offer: Offer, ranks: Sequence[_Rank], hopes: Mapping[str, float], time: Time) -> bool:

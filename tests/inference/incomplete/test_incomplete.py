@@ -134,6 +134,8 @@ def test_rows_beyond_the_memory_or_the_work_are_refused():
         Filtering(wide(9), None, 2, 3000, dense=0).go_on()
     with pytest.raises(TooMuch, match="work"):
         Filtering(wide(9), None, 2, 1 << 20, work=1000, dense=0).go_on()
+    with pytest.raises(TooMuch, match="work"):  # dense tables are work, too
+        Filtering(wide(12), None, 2, 1 << 30, work=1000, dense=1).go_on()
 
 
 def test_keys_that_have_no_room_are_refused():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dmcmc.run.controller.controller import Controller, State
 from dmcmc.run.controller.ledger import Ledger
-from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, SEARCH, Brought, Offer
+from dmcmc.run.controller.offer import BOUND, ELIMINATE, FILTER, SAMPLE, SEARCH, Brought, Offer
 
 PRICES = {ELIMINATE: 0.6, SAMPLE: None, BOUND: None}
 
@@ -98,6 +98,15 @@ def test_the_search_has_its_part_and_less_when_it_brings_nothing():
         grants = controller.decide([Offer(BOUND, 10.0, 0), Offer(SEARCH, math.inf)])
         shares.append(sum(g.seconds for g in grants if g.kind == SEARCH) / sum(g.seconds for g in grants))
     assert 0.2 < shares[0] < 0.4 and shares == sorted(shares, reverse=True) and 0.01 < shares[-1] < 0.1
+
+
+def test_the_search_goes_on_beside_a_filter_until_it_has_had_a_part_of_the_time():
+    controller, shares = Controller([0]), []
+    for now, searched in ((1.0, 0.0), (2.0, 1.0), (40.0, 20.0)):
+        controller.enter(State(now, 100.0 - now, 0.0, 10.0), [Brought(SEARCH, searched)] * (searched > 0))
+        grants = controller.decide([Offer(FILTER, 10.0, 0), Offer(SEARCH, math.inf)])
+        shares.append(sum(g.seconds for g in grants if g.kind == SEARCH) / sum(g.seconds for g in grants))
+    assert shares[:2] == pytest.approx([0.3, 0.3]) and shares[2] < 0.2
 
 
 def test_without_an_answer_most_of_the_time_looks_for_one():
