@@ -217,7 +217,7 @@ def _solve(
     world: World, problem: Problem, settings: Settings, progress: Progress | None, trace: Trace | None
 ) -> Result:
     from dmcmc.run.algorithms import solve as run
-    from dmcmc.run.progress import Silent, Watched
+    from dmcmc.run.watch.progress import Silent, Watched
 
     output = settings.output
     if output is not None:

@@ -27,7 +27,7 @@ from dmcmc.results.result import Output
 if TYPE_CHECKING:
     from dmcmc.cli.solve_command import Job as SolveJob
     from dmcmc.mpi.world import World
-    from dmcmc.run.interrupt import Ending
+    from dmcmc.run.watch.interrupt import Ending
 
 J = TypeVar("J", bound=Work)  # what every rank needs
 

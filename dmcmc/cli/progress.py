@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.cli.voice import Logged, logs, quiet
-from dmcmc.run.progress import Silent
+from dmcmc.run.watch.progress import Silent
 
 
 class Terminal(Silent):

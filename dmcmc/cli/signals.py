@@ -24,7 +24,7 @@ from dmcmc.mpi.launcher import announced_rank
 
 if TYPE_CHECKING:
     from dmcmc.mpi.world import World
-    from dmcmc.run.interrupt import Ending
+    from dmcmc.run.watch.interrupt import Ending
 
 _GRACE = 0.35  # seconds in which a run delivers its answer itself: launchers that pass a signal on leave two in all
 _OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
@@ -96,7 +96,7 @@ class Signals:
         deliver
             Writes and prints a result; returns the exit code.
         """
-        from dmcmc.run.interrupt import Ending
+        from dmcmc.run.watch.interrupt import Ending
 
         self._deliver, ending = deliver, Ending()
         if self.told:

@@ -17,10 +17,10 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
-from dmcmc.run.interrupt import Ending
 from dmcmc.run.setup import sharing_memory
 from dmcmc.run.undivided.marginals import marginals, with_max_marginals
 from dmcmc.run.undivided.sums import sums
+from dmcmc.run.watch.interrupt import Ending
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals")
 _ALL_CELLS = 2**62

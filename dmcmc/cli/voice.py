@@ -7,7 +7,7 @@ from argparse import Namespace
 
 from dmcmc.inference.runtime.errors import DivisionWarning
 from dmcmc.results.result import TracePoint
-from dmcmc.run.progress import Silent
+from dmcmc.run.watch.progress import Silent
 
 LOG = logging.getLogger("dmcmc")
 
@@ -16,7 +16,7 @@ class Logged(Silent):
     """Writes stages, and every new objective and bound, to the log ``dmcmc``."""
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.run.progress.Progress`."""
+        """Begin a stage; see :class:`~dmcmc.run.watch.progress.Progress`."""
         LOG.info("%s", title if total is None else f"{title}: {total}")
 
     def point(self, point: TracePoint) -> None:

@@ -203,3 +203,8 @@ def splits(setup: "Setup") -> bool:
 def largest_join(setup: "Setup") -> float:
     """Return the entries of the largest table that combining can take, if all an agent meets was one table."""
     return max(joins(setup.problem, setup.division, setup.tree), default=1.0)
+
+
+def will_prove(setup: "Setup") -> bool:
+    """Return whether the tables prove the answer, if there is time for them."""
+    return all(choice.method == "exact" for choice in setup.choices) and not splits(setup)

@@ -18,7 +18,7 @@ from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.combination import attempts_of, relaxation_of
+from dmcmc.run.combination import attempts_of, relaxation_of, will_prove
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, SEARCH, TOULBAR2, Brought, Offer
@@ -32,9 +32,9 @@ from dmcmc.run.kinds.protocol import Standing
 from dmcmc.run.kinds.registry import OF_ALL, offers_of
 from dmcmc.run.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
-from dmcmc.run.progress import Progress
-from dmcmc.run.search import PAYS, Search, will_prove
+from dmcmc.run.search import PAYS, Search
 from dmcmc.run.setup import Setup
+from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.contract.protocol import SampledTable
 
@@ -129,7 +129,7 @@ class Run:
             after = self.incumbent.utility
             gained = 0.0 if before is None or after is None else float(after - before)
             self._brought.append(Brought(SEARCH, time.perf_counter() - begun, objective=gained))
-        if self.search.won():
+        if self.search.engine.won():
             self.enough = True
         elif self.setup.config.budget.gap > 0:
             self._look_at_gap()
@@ -217,7 +217,7 @@ class Run:
             return directive
         found = self.world.merged(cycle.values)
         self.search.polish(np.array([found[v] for v in range(len(found))], dtype=np.int64))
-        self._brought += self.search.brought()
+        self._brought += self.search.engine.brought()
         report = Report(
             cycle.roots,
             self._offers(cycle),
@@ -242,23 +242,23 @@ class Run:
     def _offers(self, cycle: Cycle) -> tuple[Offer, ...]:
         """Return what this rank could do next."""
         if not self.setup.timed:
-            return offers_of(Standing({}, {}, first=False, beside=self.search.hopeful))
+            return offers_of(Standing({}, {}, first=False, beside=self.search.engine.hopeful))
         gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in self.agents.items()}
         relaxed = any(
             step.z is not None for steps in cycle.steps.values() for step in (steps.lower, steps.upper) if step
         )
         open_ended = LARGER * self._larger < self._at_most and len(attempts_of(self.setup, self._larger)) > 1
         again = LARGER * self.incumbent.combining if relaxed and open_ended else None
-        return offers_of(Standing(self.agents, gaps, self.world.rank == 0, again, self.search.hopeful))
+        return offers_of(Standing(self.agents, gaps, self.world.rank == 0, again, self.search.engine.hopeful))
 
     def improve(self, directive: Directive) -> None:
         """Carry out what is granted: for this rank's agents, then together with all ranks."""
         assert self._last is not None, "there has been no cycle"
         self.progress.stage(_title(self.incumbent, directive.kinds))
         if directive.of(TOULBAR2):
-            self.search.go_on()
+            self.search.engine.go_on()
         else:
-            self.setup = self.incumbent.setup = self.search.disengage(self.setup)
+            self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
         cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
         self._changed = directive.changes_tables
         if directive.bounded and self._changed:
@@ -289,7 +289,7 @@ class Run:
 
     def _wait(self, seconds: float) -> None:
         """Wait for the search engine, all ranks together, until it ends or the time does."""
-        engine, until = self.search.engine, time.perf_counter() + seconds
+        engine, until = self.search.engine.beside, time.perf_counter() + seconds
         while engine is not None and engine.on and not self.setup.backend.stop.over and time.perf_counter() < until:
             engine.wait(_LOOK)
         if seconds > 0:

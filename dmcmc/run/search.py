@@ -3,7 +3,6 @@
 Every rank moves its own agents' variables. The values that come out are complete, and the same on all ranks.
 """
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -17,22 +16,18 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.threads import cores, step_back
-from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth, worth_of
 from dmcmc.results.result import Result
-from dmcmc.run.combination import splits
-from dmcmc.run.controller.offer import SEARCH, TOULBAR2, Brought
+from dmcmc.run.combination import will_prove
+from dmcmc.run.controller.offer import SEARCH
+from dmcmc.run.engine import RunEngine
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.kinds.toulbar2 import memory_of, usable
 from dmcmc.run.metrics import early_result
-from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Divided, Setup
+from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.search import LocalSearch
-from dmcmc.samplers.toulbar2.at_most_one import without_at_most_one
-from dmcmc.samplers.toulbar2.beside import Beside, Listener
-from dmcmc.samplers.toulbar2.costs import Costs, costs_of
 
 SWEEPS = 400  # of all chains together, where work is fixed
 _SHARE = 0.03  # of the time that is left: search before there are tables, at most; then it goes on beside them
@@ -42,9 +37,6 @@ _SLICE = 0.3  # seconds of the first
 PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
 _AT_LEAST = 0.1  # seconds that work takes where a search beside it is worth while
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
-_AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
-_MOMENT = 1.0  # seconds of exact tables that need none
-_MEANWHILE, _LEAST_MEANWHILE = 0.25, 2.0  # of what exact tables take, one may search beside them; and seconds at least
 
 
 class _Ranks:
@@ -63,10 +55,8 @@ class Search:
         The best assignment so far, values of all variables of the dense problem; the same on all ranks.
     worth : Worth
         What it is worth, likewise.
-    engine : Beside or None
-        A search engine beside the run, on rank 0.
-    engaged : bool
-        Whether there is one, on all ranks.
+    engine : RunEngine
+        The search engine beside the run, if there is one.
     """
 
     best: NDArray[np.int64]
@@ -79,16 +69,13 @@ class Search:
         ranks, seed = _Ranks(world), parts.config.seed
         self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop, ranks)
         self._until(stop)
-        self.engine: Beside | None = None
-        self.engaged, self._core = False, False
-        self._entered, self._raised, self._lowered = 0.0, 0.0, 0.0
+        self.engine = RunEngine(parts, incumbent, world, self._search, stop)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.engine is not None:
-            self.engine.end()
+        self.engine.end()
 
     def _until(self, stop: Stop) -> None:
         """Say when to end; an answer may take a little longer to become 1-optimal."""
@@ -101,126 +88,10 @@ class Search:
         return self._stop is not NO_STOP
 
     def engage(self, stop: Stop) -> Stop:
-        """Let a search engine begin beside the run, where it is wanted; called by all ranks.
-
-        Returns
-        -------
-        Stop
-            When the run ends: also when there is a proof.
-        """
-        config, problem = self.parts.config, self.parts.problem
-        if config.search == "none" or (config.search == "auto" and not self.parts.timed):
-            return stop
-        self.engaged = self.world.decided(lambda: usable(config, problem))
-        if not self.engaged:
-            return stop
-        if stop is NO_STOP:
-            stop = Stop(wish=Wish())
-            self._until(stop)
-        if self.world.rank == 0:
-            told = Listener(lambda: self.incumbent.utility, self._found, self._proven, lambda: self._stop.until)
-            self._entered = time.perf_counter()
-            self.engine = Beside(self._costs, memory_of(config), told, _AT_ONCE)
+        """Let a search engine begin beside the run, where it is wanted; return when the run ends: also by a proof."""
+        stop = self.engine.engage(stop)
+        self._until(stop)
         return stop
-
-    @contextmanager
-    def compiling(self) -> Iterator[None]:
-        """While kernels are compiled or loaded, the clock stands still: what the search engine finds comes later."""
-        if self.engine is not None:
-            self.engine.hold()
-        yield
-        if self.engine is not None:
-            self.engine.resume()
-
-    def settle(self, setup: Setup) -> Setup:
-        """Say whether the search engine is needed, now that all is planned; return the setup less the core it takes.
-
-        Where exact tables prove the answer it has some of the time that they take, and no core of its own; where there
-        are several agents it has what their work leaves of the cores.
-        """
-        if self.engine is None:
-            return setup
-        price, asked = sum(choice.seconds for choice in setup.choices) / self.world.size, setup.config.search != "auto"
-        if will_prove(setup) and not asked:
-            if price <= _MOMENT:
-                self.engine.leave()
-            else:
-                self.engine.go(max(_LEAST_MEANWHILE, _MEANWHILE * price))
-            return setup
-        divided = setup.problem.n_agents > 1  # if it is slow, it waits for what agents' tables prove
-        self.engine.go(behind=divided and not asked)
-        self._core = setup.backend.threads > 1 and not divided
-        return self._with_threads(setup, setup.backend.threads - 1) if self._core else setup
-
-    def go_on(self) -> None:
-        """Let the search engine go on if it has paused."""
-        if self.engine is not None:
-            self.engine.go_on()
-
-    def disengage(self, setup: Setup) -> Setup:
-        """End the search engine; return the setup with the core that it had."""
-        if self.engine is not None:
-            self.engine.leave()
-        if not self._core:
-            return setup
-        self._core = False
-        return self._with_threads(setup, setup.backend.threads + 1)
-
-    def _with_threads(self, setup: Setup, threads: int) -> Setup:
-        self._search.threads = threads
-        return replace(setup, backend=replace(setup.backend, threads=threads))
-
-    @property
-    def hopeful(self) -> bool:
-        """Whether a search engine beside this rank may still bring something."""
-        utility, bound = self.incumbent.utility, self.incumbent.bound
-        known, proven = None if utility is None else float(utility), None if bound is None else float(bound)
-        return self.engine is not None and self.engine.on and not self.engine.hopeless(known, proven)
-
-    def brought(self) -> list[Brought]:
-        """Return what a search engine has brought since this was last asked."""
-        if self.engine is None or not (self.engine.on or self._raised or self._lowered):
-            return []
-        now = time.perf_counter()
-        one = Brought(TOULBAR2, now - self._entered, closed=self._lowered, objective=self._raised)
-        self._entered, self._raised, self._lowered = now, 0.0, 0.0
-        return [one]
-
-    def _costs(self) -> Costs:
-        """Return the whole problem as a search engine takes it; constants are added at the end."""
-        dense, groups = without_at_most_one(self.parts.original, self.parts.config.budget.bytes)
-        factors = [factor for factor in dense.factors if factor.scope]
-        costs = costs_of([factor.scope for factor in factors], [factor.table for factor in factors], dense.domains)
-        return replace(costs, at_most_one=groups)
-
-    def _found(self, values: NDArray[np.int64]) -> None:
-        """Take in what the search engine has found, on its thread."""
-        before = self.incumbent.utility
-        self.incumbent.update(self._search.polish(values), TOULBAR2)
-        after = self.incumbent.utility
-        if before is not None and after is not None:
-            self._raised += max(0.0, float(after - before))
-        self._ask_to_end()
-
-    def _proven(self, bound: Number | None) -> None:
-        """Take in what the search engine has proven, on its thread."""
-        arithmetic, before = self.parts.arithmetic, self.incumbent.bound
-        if bound is None:
-            encoded: Number = arithmetic.lowest
-        else:
-            encoded = math.floor(bound) if arithmetic.exact else float(bound)
-        if self.incumbent.update_bound(encoded, TOULBAR2) and before is not None:
-            self._lowered += max(0.0, float(before - encoded))
-        self._ask_to_end()
-
-    def _ask_to_end(self) -> None:
-        """End all work of this rank where nothing more is wanted."""
-        if self.incumbent.reached:
-            self._stop.wish.ask()
-
-    def won(self) -> bool:
-        """Return whether a search engine has ended the run; called by all ranks."""
-        return self.engaged and self.world.decided(lambda: self.incumbent.reached)
 
     def early(self) -> Result | None:
         """Return what is known before there are tables, on rank 0."""
@@ -236,8 +107,8 @@ class Search:
         if stop.until < float("inf"):
             stop = replace(stop, until=stop.until + seconds)
         self.incumbent.delay(seconds)
-        self._entered += seconds
         self._until(stop)
+        self.engine.delay(seconds, stop)
         return stop
 
     def first(self) -> None:
@@ -383,11 +254,6 @@ def _pays(before: Worth, after: Worth, enough: float = PAYS) -> bool:
     if after.kept != before.kept or after.kept < 0:
         return True
     return float(after.utility - before.utility) > enough * abs(float(before.utility))
-
-
-def will_prove(setup: Setup) -> bool:
-    """Return whether the tables prove the answer, if there is time for them."""
-    return all(choice.method == "exact" for choice in setup.choices) and not splits(setup)
 
 
 def begin(parts: Divided, world: World, stop: Stop, start: float, progress: Progress) -> Search:

@@ -16,10 +16,9 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.interrupt import Ending, Interrupt
-from dmcmc.run.progress import Progress, Silent
+from dmcmc.run.combination import will_prove
 from dmcmc.run.rank import Run
-from dmcmc.run.search import Search, begin, will_prove
+from dmcmc.run.search import Search, begin
 from dmcmc.run.setup import Setup, divided, plan, sharing_memory
 from dmcmc.run.warm_up import (
     warm_up_chains,
@@ -30,6 +29,8 @@ from dmcmc.run.warm_up import (
     warm_up_solving,
 )
 from dmcmc.run.warm_up_gpu import warm_up_gpu
+from dmcmc.run.watch.interrupt import Ending, Interrupt
+from dmcmc.run.watch.progress import Progress, Silent
 
 _GRACE = 0.25  # seconds beyond the time budget for a plan
 
@@ -120,7 +121,7 @@ def _solve(
                 if seconds is None:
                     raise
                 return search.without_tables(error)
-        if search.won():
+        if search.engine.won():
             return search.early()
         return _from_tables_to_result(search, setup, progress, explain, ending)
 
@@ -131,7 +132,7 @@ def _from_tables_to_result(
     """Make tables, combine and improve them, unless a search engine beside it is through first."""
     world, timed, watching = search.world, search.parts.timed, ending or Ending()
     tiny = partial(solve, ending=Ending()) if search.stoppable else solve
-    with search.compiling():
+    with search.engine.compiling():
         warming = warm_up_solving(setup, world, progress, tiny, search.stoppable)
         if not timed and not will_prove(setup):
             warming += warm_up_chains(setup, world, progress)
@@ -139,7 +140,7 @@ def _from_tables_to_result(
         if timed:
             warming += warm_up_gpu(setup, world, progress)
         stop = search.delay(warming)
-    setup = search.settle(setup)
+    setup = search.engine.settle(setup)
     explain(setup)
     with watching.watched(stop), Interrupt(stop, armed=timed and ending is None):
         run = Run(setup.ending(stop), world, search, progress, explain)

@@ -13,8 +13,8 @@ from dmcmc.inference.bounds.tighten import load_kernels
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import splits
-from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Setup
+from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
 

@@ -26,7 +26,7 @@ INTERRUPTED = """
 import os, signal, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.progress import Silent
+from dmcmc.run.watch.progress import Silent
 from dmcmc.run.solve import solve
 from dmcmc.config.settings import Budget, Local, Settings
 

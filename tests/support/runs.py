@@ -15,13 +15,13 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.run.interrupt import Interrupt
-from dmcmc.run.progress import Silent
 from dmcmc.run.rank import Run
 from dmcmc.run.search import begin
 from dmcmc.run.setup import prepare
 from dmcmc.run.solve import solve
 from dmcmc.run.warm_up import warm_up_solving
+from dmcmc.run.watch.interrupt import Interrupt
+from dmcmc.run.watch.progress import Silent
 
 
 def answer(problem, **sections):

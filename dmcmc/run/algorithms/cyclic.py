@@ -20,9 +20,9 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth, judge, worth_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
-from dmcmc.run.interrupt import Ending, Interrupt
-from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.setup import sharing_memory
+from dmcmc.run.watch.interrupt import Ending, Interrupt
+from dmcmc.run.watch.progress import Progress, Silent
 
 _WARM_CYCLES = 30  # of a small problem: all kernels are called, those of who is stuck too
 

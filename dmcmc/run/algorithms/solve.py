@@ -14,9 +14,9 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as own
 from dmcmc.run.algorithms.cyclic import solve_in_cycles
-from dmcmc.run.interrupt import Ending
-from dmcmc.run.progress import Progress
 from dmcmc.run.setup import Setup
+from dmcmc.run.watch.interrupt import Ending
+from dmcmc.run.watch.progress import Progress
 
 
 def solve(

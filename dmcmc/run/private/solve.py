@@ -36,11 +36,11 @@ from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, choices_of, guarantee_of, metrics_of
 from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.view import View, view_of
-from dmcmc.run.progress import Progress, Silent
 from dmcmc.run.reduced.after import Asked
 from dmcmc.run.setup import Divided, Placed, Setup, plan, sharing_memory
 from dmcmc.run.solve import solve
 from dmcmc.run.warm_up import warm_up_planning, warm_up_solving
+from dmcmc.run.watch.progress import Progress, Silent
 from dmcmc.samplers.contract.protocol import SampledTable
 
 Read = Callable[[Index, int], Problem]

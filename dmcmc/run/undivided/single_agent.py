@@ -21,12 +21,12 @@ from dmcmc.results.outcome import Proof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.combination import relaxation_of
-from dmcmc.run.interrupt import Ending
 from dmcmc.run.loose_bound import largest_sum
-from dmcmc.run.progress import Silent
 from dmcmc.run.search import SWEEPS, Search, begin
 from dmcmc.run.setup import Divided, divided, words_for
 from dmcmc.run.warm_up import WARM_UP, warm_up_chains, warm_up_orders, warm_up_search, warm_up_undivided
+from dmcmc.run.watch.interrupt import Ending
+from dmcmc.run.watch.progress import Silent
 
 
 def solve_single_agent(problem: Problem, config: Settings, ending: Ending | None = None) -> Result:

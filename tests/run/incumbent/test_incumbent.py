@@ -23,10 +23,10 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import worth_of
 from dmcmc.run.loose_bound import largest_sum
-from dmcmc.run.progress import Silent
 from dmcmc.run.search import begin
 from dmcmc.run.setup import divided
 from dmcmc.run.undivided import single_agent
+from dmcmc.run.watch.progress import Silent
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 

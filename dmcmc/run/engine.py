@@ -1,0 +1,184 @@
+"""A search engine beside a run: when it begins, what it finds and proves, and when it ends."""
+
+import math
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
+from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.world import World
+from dmcmc.run.combination import will_prove
+from dmcmc.run.controller.offer import TOULBAR2, Brought
+from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.kinds.toulbar2 import memory_of, usable
+from dmcmc.run.setup import Divided, Setup
+from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.toulbar2.at_most_one import without_at_most_one
+from dmcmc.samplers.toulbar2.beside import Beside, Listener
+from dmcmc.samplers.toulbar2.costs import Costs, costs_of
+
+_AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
+_MOMENT = 1.0  # seconds of exact tables that need none
+_MEANWHILE, _LEAST_MEANWHILE = 0.25, 2.0  # of what exact tables take, one may search beside them; and seconds at least
+
+
+class RunEngine:
+    """What all ranks know of a search engine beside a run; its process is rank 0's.
+
+    Parameters
+    ----------
+    search : LocalSearch
+        Makes what the engine finds 1-optimal; gives it a core of its own where that pays.
+    stop : Stop
+        When the run ends; :meth:`engage` and :meth:`delay` may change it.
+
+    Attributes
+    ----------
+    beside : Beside or None
+        The engine, on rank 0.
+    engaged : bool
+        Whether there is one, on all ranks.
+    """
+
+    def __init__(self, parts: Divided, incumbent: Incumbent, world: World, search: LocalSearch, stop: Stop) -> None:
+        self.parts, self.incumbent, self.world, self.stop = parts, incumbent, world, stop
+        self._search = search
+        self.beside: Beside | None = None
+        self.engaged, self._core = False, False
+        self._entered, self._raised, self._lowered = 0.0, 0.0, 0.0
+
+    def end(self) -> None:
+        """End it and wait until its process is gone."""
+        if self.beside is not None:
+            self.beside.end()
+
+    def engage(self, stop: Stop) -> Stop:
+        """Let a search engine begin beside the run, where it is wanted; called by all ranks.
+
+        Returns
+        -------
+        Stop
+            When the run ends: also when there is a proof.
+        """
+        config, problem = self.parts.config, self.parts.problem
+        if config.search == "none" or (config.search == "auto" and not self.parts.timed):
+            return stop
+        self.engaged = self.world.decided(lambda: usable(config, problem))
+        if not self.engaged:
+            return stop
+        if stop is NO_STOP:
+            self.stop = stop = Stop(wish=Wish())
+        if self.world.rank == 0:
+            told = Listener(lambda: self.incumbent.utility, self._found, self._proven, lambda: self.stop.until)
+            self._entered = time.perf_counter()
+            self.beside = Beside(self._costs, memory_of(config), told, _AT_ONCE)
+        return stop
+
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """While kernels are compiled or loaded, the clock stands still: what the search engine finds comes later."""
+        if self.beside is not None:
+            self.beside.hold()
+        yield
+        if self.beside is not None:
+            self.beside.resume()
+
+    def settle(self, setup: Setup) -> Setup:
+        """Say whether the search engine is needed, now that all is planned; return the setup less the core it takes.
+
+        Where exact tables prove the answer it has some of the time that they take, and no core of its own; where there
+        are several agents it has what their work leaves of the cores.
+        """
+        if self.beside is None:
+            return setup
+        price, asked = sum(choice.seconds for choice in setup.choices) / self.world.size, setup.config.search != "auto"
+        if will_prove(setup) and not asked:
+            if price <= _MOMENT:
+                self.beside.leave()
+            else:
+                self.beside.go(max(_LEAST_MEANWHILE, _MEANWHILE * price))
+            return setup
+        divided = setup.problem.n_agents > 1  # if it is slow, it waits for what agents' tables prove
+        self.beside.go(behind=divided and not asked)
+        self._core = setup.backend.threads > 1 and not divided
+        return self._with_threads(setup, setup.backend.threads - 1) if self._core else setup
+
+    def go_on(self) -> None:
+        """Let the search engine go on if it has paused."""
+        if self.beside is not None:
+            self.beside.go_on()
+
+    def disengage(self, setup: Setup) -> Setup:
+        """End the search engine; return the setup with the core that it had."""
+        if self.beside is not None:
+            self.beside.leave()
+        if not self._core:
+            return setup
+        self._core = False
+        return self._with_threads(setup, setup.backend.threads + 1)
+
+    def _with_threads(self, setup: Setup, threads: int) -> Setup:
+        self._search.threads = threads
+        return replace(setup, backend=replace(setup.backend, threads=threads))
+
+    @property
+    def hopeful(self) -> bool:
+        """Whether a search engine beside this rank may still bring something."""
+        utility, bound = self.incumbent.utility, self.incumbent.bound
+        known, proven = None if utility is None else float(utility), None if bound is None else float(bound)
+        return self.beside is not None and self.beside.on and not self.beside.hopeless(known, proven)
+
+    def brought(self) -> list[Brought]:
+        """Return what a search engine has brought since this was last asked."""
+        if self.beside is None or not (self.beside.on or self._raised or self._lowered):
+            return []
+        now = time.perf_counter()
+        one = Brought(TOULBAR2, now - self._entered, closed=self._lowered, objective=self._raised)
+        self._entered, self._raised, self._lowered = now, 0.0, 0.0
+        return [one]
+
+    def _costs(self) -> Costs:
+        """Return the whole problem as a search engine takes it; constants are added at the end."""
+        dense, groups = without_at_most_one(self.parts.original, self.parts.config.budget.bytes)
+        factors = [factor for factor in dense.factors if factor.scope]
+        costs = costs_of([factor.scope for factor in factors], [factor.table for factor in factors], dense.domains)
+        return replace(costs, at_most_one=groups)
+
+    def _found(self, values: NDArray[np.int64]) -> None:
+        """Take in what the search engine has found, on its thread."""
+        before = self.incumbent.utility
+        self.incumbent.update(self._search.polish(values), TOULBAR2)
+        after = self.incumbent.utility
+        if before is not None and after is not None:
+            self._raised += max(0.0, float(after - before))
+        self._ask_to_end()
+
+    def _proven(self, bound: Number | None) -> None:
+        """Take in what the search engine has proven, on its thread."""
+        arithmetic, before = self.parts.arithmetic, self.incumbent.bound
+        if bound is None:
+            encoded: Number = arithmetic.lowest
+        else:
+            encoded = math.floor(bound) if arithmetic.exact else float(bound)
+        if self.incumbent.update_bound(encoded, TOULBAR2) and before is not None:
+            self._lowered += max(0.0, float(before - encoded))
+        self._ask_to_end()
+
+    def _ask_to_end(self) -> None:
+        """End all work of this rank where nothing more is wanted."""
+        if self.incumbent.reached:
+            self.stop.wish.ask()
+
+    def won(self) -> bool:
+        """Return whether a search engine has ended the run; called by all ranks."""
+        return self.engaged and self.world.decided(lambda: self.incumbent.reached)
+
+    def delay(self, seconds: float, stop: Stop) -> None:
+        """Hear that the run began so much later, and when it ends now."""
+        self._entered += seconds
+        self.stop = stop

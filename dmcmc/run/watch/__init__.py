@@ -1,0 +1,1 @@
+"""What a run tells while it works, and how it is ended from outside."""
