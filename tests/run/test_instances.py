@@ -9,10 +9,8 @@ import pytest
 
 import dmcmc
 from dmcmc.formats import registry as formats
-from dmcmc.inference.runtime.errors import FileError
 
 ROOT = Path(os.environ["DMCMC_INSTANCES"]) / "instances" if "DMCMC_INSTANCES" in os.environ else None
-MALFORMED = "sf.xml"
 SEVERAL_FACTORS = {"salldiff1.cfn", "SimpleHouse.yml"}  # a constraint is several factors here
 OBSERVED = {"Pedigree_11.uai"}  # observations leave smaller domains
 # toulbar2 counts the least cost of a dense table over four or more variables twice; so does the manifest (3.157695).
@@ -36,10 +34,6 @@ def path_of(row):
 
 @pytest.mark.parametrize("row", rows())
 def test_every_instance_is_read_with_the_sizes_of_the_manifest(row):
-    if row["file"] == MALFORMED:
-        with pytest.raises(FileError, match=r"sf\.xml: line 88: "):
-            formats.load(path_of(row))
-        return
     problem = formats.load(path_of(row))
     assert problem.n_variables == int(row["n_vars"])
     assert max(len(f.scope) for f in problem.factors) == int(row["max_arity"])
