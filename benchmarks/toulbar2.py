@@ -4,14 +4,12 @@ import re
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import dmcmc
-from dmcmc.samplers.toulbar2.at_most_one import without_at_most_one
-from dmcmc.samplers.toulbar2.costs import costs_of
 from dmcmc.samplers.toulbar2.search import Engine
+from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 SEARCH = """
 import sys, dmcmc, pytoulbar2
@@ -40,11 +38,9 @@ def alone(path: Path, seconds: float) -> Alone:
     """Let toulbar2 search any problem on one core, handed over as a run would; it is told nothing."""
     problem = dmcmc.load(path)
     start = time.perf_counter()
-    dense, groups = without_at_most_one(problem, 4 << 30)
-    factors = [factor for factor in dense.factors if factor.scope]
-    costs = costs_of([factor.scope for factor in factors], [factor.table for factor in factors], dense.domains)
+    costs = costs_of_problem(problem, 4 << 30, constants=False)
     with Engine() as engine:
-        found = engine.search(replace(costs, at_most_one=groups), None, seconds)
+        found = engine.search(costs, None, seconds)
     elapsed = time.perf_counter() - start
     objective = None if found.values is None else problem.evaluate(found.values[: problem.n_variables]).objective
     return Alone(None if objective is None else float(objective), found.complete, elapsed)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import soundness
 from support.local_optima import better_by_one, better_by_two, worth
-from support.problem_strategies import random_problem
+from support.problem_strategies import mixed_problems, random_problem
 
 from benchmarks.baselines import search_kernels as kernels
 from benchmarks.baselines.search import SEARCHES, search
@@ -14,19 +14,6 @@ from dmcmc import Factor, Problem
 from dmcmc.algorithms.layout import lay_out
 
 few = settings(max_examples=30)
-
-
-@st.composite
-def problems(draw):
-    """Any arity, integers and floats, both senses, some entries forbidden."""
-    return random_problem(
-        draw(st.integers(0, 10**6)),
-        variables=6,
-        hard=draw(st.sampled_from([0.0, 0.1, 0.4])),
-        floats=draw(st.booleans()),
-        magnitude=draw(st.sampled_from([3, 1000, 2**40])),
-        sense=draw(st.sampled_from(["max", "min"])),
-    )
 
 
 def begun(problem, seed):
@@ -47,7 +34,7 @@ def naive_sum(layout, problem, z):
 
 
 @few
-@given(problems(), st.integers(0, 99))
+@given(mixed_problems(), st.integers(0, 99))
 def test_a_better_sum_is_fewer_violations_or_else_more_utility(problem, seed):
     layout, z, _, rng, total = begun(problem, seed)
     other = z.copy()
@@ -59,7 +46,7 @@ def test_a_better_sum_is_fewer_violations_or_else_more_utility(problem, seed):
 
 
 @few
-@given(problems(), st.integers(0, 99))
+@given(mixed_problems(), st.integers(0, 99))
 def test_scores_are_kept_up_to_date(problem, seed):
     layout, z, scores, _, total = begun(problem, seed)
     for v in range(z.size):
@@ -71,7 +58,7 @@ def test_scores_are_kept_up_to_date(problem, seed):
 
 
 @few
-@given(problems(), st.integers(0, 99))
+@given(mixed_problems(), st.integers(0, 99))
 def test_ascent_never_gets_worse_and_ends_1_optimal(problem, seed):
     layout, z, scores, _, total = begun(problem, seed)
     gain = kernels.ascend(layout, z, scores)
@@ -80,7 +67,7 @@ def test_ascent_never_gets_worse_and_ends_1_optimal(problem, seed):
 
 
 @few
-@given(problems(), st.integers(0, 99))
+@given(mixed_problems(), st.integers(0, 99))
 def test_mgm2_never_gets_worse_and_ends_2_optimal(problem, seed):
     layout, z, scores, rng, total = begun(problem, seed)
     gain = kernels.mgm2(layout, z, scores, rng, 0.5)
@@ -89,7 +76,7 @@ def test_mgm2_never_gets_worse_and_ends_2_optimal(problem, seed):
 
 
 @few
-@given(problems(), st.integers(0, 99), st.sampled_from([0, 1, 2]))
+@given(mixed_problems(), st.integers(0, 99), st.sampled_from([0, 1, 2]))
 def test_dsa_keeps_the_best_that_it_saw(problem, seed, sideways):
     layout, z, scores, rng, total = begun(problem, seed)
     best = np.zeros_like(z)

@@ -14,6 +14,7 @@ from typing import Any
 
 from dmcmc.experiments.worker import READY
 from dmcmc.inference.runtime.memory import readable
+from dmcmc.inference.runtime.processes import end_process
 from dmcmc.mpi.launcher import launched
 
 _LOOK = 0.1  # seconds between two looks at a process
@@ -84,13 +85,7 @@ class Worker:
     def end(self) -> None:
         """End the process, whatever it does."""
         if self._process is not None:
-            with suppress(OSError):
-                self._process.kill()
-            self._process.wait()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe is not None:
-                    with suppress(OSError):
-                        pipe.close()
+            end_process(self._process)
             self._process = None
 
 

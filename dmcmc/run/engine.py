@@ -18,9 +18,9 @@ from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.kinds.toulbar2 import memory_of, usable
 from dmcmc.run.setup import Divided, Setup
 from dmcmc.samplers.local_search.search import LocalSearch
-from dmcmc.samplers.toulbar2.at_most_one import without_at_most_one
 from dmcmc.samplers.toulbar2.beside import Beside, Listener
-from dmcmc.samplers.toulbar2.costs import Costs, costs_of
+from dmcmc.samplers.toulbar2.costs import Costs
+from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 _AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
 _MOMENT = 1.0  # seconds of exact tables that need none
@@ -144,10 +144,7 @@ class RunEngine:
 
     def _costs(self) -> Costs:
         """Return the whole problem as a search engine takes it; constants are added at the end."""
-        dense, groups = without_at_most_one(self.parts.original, self.parts.config.budget.bytes)
-        factors = [factor for factor in dense.factors if factor.scope]
-        costs = costs_of([factor.scope for factor in factors], [factor.table for factor in factors], dense.domains)
-        return replace(costs, at_most_one=groups)
+        return costs_of_problem(self.parts.original, self.parts.config.budget.bytes, constants=False)
 
     def _found(self, values: NDArray[np.int64]) -> None:
         """Take in what the search engine has found, on its thread."""

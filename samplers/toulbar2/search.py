@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.runtime.processes import end_process
 from dmcmc.inference.runtime.types import Number
 from dmcmc.samplers.toulbar2.costs import Costs
 
@@ -111,13 +112,7 @@ class Engine:
 
     def close(self) -> None:
         """End the process, whatever it does."""
-        with suppress(OSError):
-            self._process.kill()
-        self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        end_process(self._process)
 
     def step_back(self) -> bool:
         """Let what else runs on this machine go first, from now on, where the system can; true once that is said."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from imports import ROOT
 from support import soundness
 from support.local_optima import better_by_one, better_by_two, worth
-from support.problem_strategies import random_problem, random_table
+from support.problem_strategies import mixed_problems, random_problem, random_table
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -25,19 +25,6 @@ from dmcmc.mpi.world import World
 
 CYCLIC = ("mgm", "mgm2", "dsa", "dgls", "max-sum", "distributed-gibbs", "duct")
 few = settings(max_examples=25)
-
-
-@st.composite
-def problems(draw):
-    """Any arity, integers and floats, both senses, some entries forbidden."""
-    return random_problem(
-        draw(st.integers(0, 10**6)),
-        variables=6,
-        hard=draw(st.sampled_from([0.0, 0.1, 0.4])),
-        floats=draw(st.booleans()),
-        magnitude=draw(st.sampled_from([3, 1000, 2**40])),
-        sense=draw(st.sampled_from(["max", "min"])),
-    )
 
 
 def cycles(name, problem, seed=0, most=100, world=None, **given):
@@ -53,7 +40,7 @@ def cycles(name, problem, seed=0, most=100, world=None, **given):
 
 
 @few
-@given(problems(), st.integers(0, 99), st.sampled_from(["mgm", "mgm2"]))
+@given(mixed_problems(), st.integers(0, 99), st.sampled_from(["mgm", "mgm2"]))
 def test_mgm_and_mgm2_never_get_worse(problem, seed, name):
     network, found = cycles(name, problem, seed)
     worths = [network.worth(values) for values in found]
@@ -61,13 +48,13 @@ def test_mgm_and_mgm2_never_get_worse(problem, seed, name):
 
 
 @few
-@given(problems(), st.integers(0, 99))
+@given(mixed_problems(), st.integers(0, 99))
 def test_mgm_ends_1_optimal(problem, seed):
     assert better_by_one(problem, cycles("mgm", problem, seed)[1][-1]) == []
 
 
 @few
-@given(problems(), st.integers(0, 99))
+@given(mixed_problems(), st.integers(0, 99))
 def test_mgm2_ends_2_optimal(problem, seed):
     assert better_by_two(problem, cycles("mgm2", problem, seed, most=1000)[1][-1]) == []
 
@@ -150,7 +137,7 @@ def test_distributed_gibbs_draws_from_its_distribution():
 
 @pytest.mark.parametrize("name", CYCLIC)
 @few
-@given(problem=problems(), seed=st.integers(0, 99))
+@given(problem=mixed_problems(), seed=st.integers(0, 99))
 def test_results_are_what_their_assignments_are_worth(name, problem, seed):
     result = dmcmc.solve(problem, algorithm={"name": name, "cycles": 5}, seed=seed)
     if result.status == "infeasible":

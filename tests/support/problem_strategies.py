@@ -143,3 +143,16 @@ def in_other_ways(problem, rng):
                 factor = automaton_of(factor) if kind == 2 else factor
         factors.append(factor)
     return replace(problem, factors=tuple(factors))
+
+
+@st.composite
+def mixed_problems(draw):
+    """Six variables, factors of any arity, integers and floats, both senses, some entries forbidden."""
+    return random_problem(
+        draw(st.integers(0, 10**6)),
+        variables=6,
+        hard=draw(st.sampled_from([0.0, 0.1, 0.4])),
+        floats=draw(st.booleans()),
+        magnitude=draw(st.sampled_from([3, 1000, 2**40])),
+        sense=draw(st.sampled_from(["max", "min"])),
+    )

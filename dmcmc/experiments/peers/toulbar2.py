@@ -1,14 +1,13 @@
 """toulbar2 as a peer: hybrid best-first search over the whole problem, on one core."""
 
 import time
-from dataclasses import replace
 
 from dmcmc.experiments.peers.contract import Answer
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.types import Number
-from dmcmc.samplers.toulbar2.at_most_one import without_at_most_one
-from dmcmc.samplers.toulbar2.costs import Costs, costs_of
+from dmcmc.samplers.toulbar2.costs import Costs
 from dmcmc.samplers.toulbar2.search import Engine, Progress
+from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 _MEMORY = 4 << 30
 _NAP = 0.005  # seconds between two looks
@@ -22,9 +21,7 @@ def solve(problem: Problem, seconds: float, seed: int) -> Answer:
     Unavailable
         If it is not installed.
     """
-    dense, groups = without_at_most_one(problem, _MEMORY)
-    costs = costs_of([f.scope for f in dense.factors], [f.table for f in dense.factors], dense.domains)
-    costs = replace(costs, at_most_one=groups)
+    costs = costs_of_problem(problem, _MEMORY)
     if not costs.feasible:
         return Answer(None, None, True, 0.0, [])
     trace = list[tuple[float, Number | None, Number | None]]()
