@@ -14,9 +14,10 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import will_prove
 from dmcmc.run.controller.offer import TOULBAR2, Brought
+from dmcmc.run.divided import Divided
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.kinds.toulbar2 import memory_of, usable
-from dmcmc.run.setup import Divided, Setup
+from dmcmc.run.setup import Setup
 from dmcmc.samplers.local_search.search import LocalSearch
 from dmcmc.samplers.toulbar2.beside import Beside, Listener
 from dmcmc.samplers.toulbar2.costs import Costs

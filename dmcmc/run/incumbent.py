@@ -21,7 +21,8 @@ from dmcmc.run.controller.controller import Controller, State
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, SEARCH
 from dmcmc.run.controller.report import Report
-from dmcmc.run.setup import Divided, Setup
+from dmcmc.run.divided import Divided
+from dmcmc.run.setup import Setup
 
 
 @dataclass

@@ -17,10 +17,11 @@ from dmcmc.mpi.phases import Steps
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, WorkDone, guarantee_report
 from dmcmc.run.controller.ledger import Ledger
+from dmcmc.run.divided import Divided
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.loose_bound import largest_sum
 from dmcmc.run.reduced.before import report_of
-from dmcmc.run.setup import Divided, Setup, temperature_of
+from dmcmc.run.setup import Setup, temperature_of
 from dmcmc.samplers.auto.choose import Choice
 from dmcmc.samplers.contract.protocol import SampledTable
 

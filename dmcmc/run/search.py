@@ -21,10 +21,11 @@ from dmcmc.results.outcome import Worth, worth_of
 from dmcmc.results.result import Result
 from dmcmc.run.combination import will_prove
 from dmcmc.run.controller.offer import SEARCH
+from dmcmc.run.divided import Divided
 from dmcmc.run.engine import RunEngine
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
-from dmcmc.run.setup import Divided, Setup
+from dmcmc.run.setup import Setup
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.search import LocalSearch

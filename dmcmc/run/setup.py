@@ -1,31 +1,25 @@
-"""What every rank knows before the work starts: the problem divided, its numbers, the agents' tree, methods, places."""
+"""What every rank knows before the work starts: the divided problem, the agents' tree, methods, places."""
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from math import isqrt
 from typing import NamedTuple
 
-import msgspec
-
-from dmcmc.config.settings import Cooling, Settings, automatic_memory
-from dmcmc.files.names import read_order
-from dmcmc.inference.dpop.division import Division, LocalProblem, agent_scopes, divide
+from dmcmc.config.settings import Cooling, Settings
+from dmcmc.inference.dpop.division import Division, LocalProblem, agent_scopes
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
 from dmcmc.inference.dpop.shares import Shares, largest_share, shares_of
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.placement import place
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import arithmetic_for, room_for_steps
-from dmcmc.run.reduced.after import Asked
-from dmcmc.run.reduced.before import reduction_of
+from dmcmc.run.combination import room_for_steps
+from dmcmc.run.divided import Divided, divided, searching
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, too_much
 from dmcmc.samplers.auto.machine import look_around
@@ -39,44 +33,6 @@ _LISTED_LEAST = 64  # however little memory there is
 _ROW, _STATES = 128, 4  # bytes of a row, both sides and what is thought of it; of each hidden variable in it
 
 _FILTERED = 1e19  # joined cells beyond which no incumbent leaves few enough: 10^16 take half a minute
-_PLANNED, _WORDS = 0.05, 3e8  # of the time, at most, for one order; words of search in a second, counted
-_SLOW = 0.1  # of the time: then orders and trees are taken as they are, wherever so many words take longer
-
-
-@dataclass(frozen=True)
-class Divided:
-    """A problem divided among its agents: what every rank knows before anything is planned.
-
-    Attributes
-    ----------
-    asked : Asked
-        What was asked, and the way back to it: the answer is evaluated on it.
-    original : Problem
-        That, or what reductions have left of it.
-    problem : Problem
-        The same as dense tables; variables beyond the original ones are hidden states.
-    arithmetic : Arithmetic
-        The numbers that it is solved in: nothing is looked for where they would not hold its sums.
-    """
-
-    asked: Asked
-    original: Problem
-    problem: Problem
-    config: Settings
-    division: Division
-    arithmetic: Arithmetic
-
-    @cached_property
-    def shared(self) -> frozenset[int]:
-        """The variables of what was asked that share a factor with another agent's."""
-        owner = self.asked.problem.owner.tolist()
-        scopes = [factor.scope for factor in self.asked.problem.factors if len({owner[v] for v in factor.scope}) > 1]
-        return frozenset(v for scope in scopes for v in scope)
-
-    @property
-    def timed(self) -> bool:
-        """Whether there is a time budget."""
-        return self.config.budget.time is not None
 
 
 @dataclass(frozen=True)
@@ -156,41 +112,6 @@ class Setup(Divided):
         )
 
 
-def sharing_memory(settings: Settings, world: World) -> Settings:
-    """Return settings in which ``budget.memory`` is a number, on all ranks what the narrowest machine allows."""
-    if settings.budget.memory != "auto":
-        return settings
-    least = min(world.allgather(automatic_memory(world.local_size)))
-    return msgspec.structs.replace(settings, budget=settings.budget.shared(least))
-
-
-def divided(asked: Problem, config: Settings, world: World, stop: Stop = NO_STOP) -> Divided:
-    """Reduce the problem, and divide it among its agents; called by all ranks.
-
-    Parameters
-    ----------
-    stop
-        When to end reducing; not looked at on several ranks, which have to agree.
-    """
-
-    def division() -> Divided:
-        original, memory = asked, config.budget.bytes
-        problem = densify(original, memory).problem
-        reduction = reduction_of(original, problem, config, stop if world.size == 1 else NO_STOP)
-        if reduction is not None:
-            original = reduction.problem
-            problem = densify(original, memory).problem
-        numbers = arithmetic_for(problem, config.combine)
-        return Divided(Asked(asked, reduction), original, problem, config, divide(problem), numbers)
-
-    return world.together(division)
-
-
-def words_for(seconds: float) -> float:
-    """Return how many words one order may be searched for with a time budget."""
-    return _PLANNED * seconds * _WORDS
-
-
 def prepare(original: Problem, config: Settings, world: World, measure: Callable[[], Rates] = load_rates) -> Setup:
     """Divide the problem, choose each agent's method and place the agents; see :func:`plan`."""
     return plan(divided(original, config, world), world, measure)
@@ -240,7 +161,7 @@ def plan(
         If an agent's tables do not fit the memory; :class:`.OutOfTime` as ``stop`` says.
     """
     problem, config, arithmetic = parts.problem, parts.config, parts.arithmetic
-    division = _searching(parts, world, stop)
+    division = searching(parts, world, stop)
     if placed is None:
         shares = world.together(lambda: shares_of(config.budget.bytes, parts.asked.problem, parts.original, problem))
         # By the clock ranks could come to different trees.
@@ -298,24 +219,6 @@ def _rows_at_most(division: Division, config: Settings, shares: Shares) -> int:
     sizes = [_ROW + _STATES * len(local.hidden) for local in division.locals]
     needs = [size * min(local.rows, _ENUMERATED) for size, local in zip(sizes, division.locals, strict=True)]
     return max(1, min(_ENUMERATED, int(largest_share(needs, shares.kept)) // max(sizes, default=1)))
-
-
-def _searching(parts: Divided, world: World, stop: Stop) -> Division:
-    """Return the division with the orders that somebody wants, or with an end to the search for them."""
-    division, config = parts.division, parts.config
-    if config.local.order is not None:
-        division = _ordered(division, parts.problem, config.local.order, world)
-    if config.budget.time is not None:
-        soon = stop.by(time.perf_counter() + _SLOW * config.budget.time)
-        division = division.searching(words_for(config.budget.time), soon)
-    return division
-
-
-def _ordered(division: Division, problem: Problem, path: str, world: World) -> Division:
-    """Return a division whose agents eliminate their variables as a file says, which rank 0 reads for all."""
-    hidden = [problem.variables[v] for local in division.locals for v in local.hidden]
-    places = world.decided(lambda: read_order(path, hidden))
-    return division.ordered({v: places[name] for v, name in enumerate(problem.variables) if name in places})
 
 
 def _listed_at_most(parts: Divided, shares: Shares) -> int:

@@ -17,9 +17,10 @@ from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.combination import will_prove
+from dmcmc.run.divided import divided, sharing_memory
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search, begin
-from dmcmc.run.setup import Setup, divided, plan, sharing_memory
+from dmcmc.run.setup import Setup, plan
 from dmcmc.run.warm_up import (
     warm_up_chains,
     warm_up_filtering,

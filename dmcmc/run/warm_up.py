@@ -31,7 +31,8 @@ from dmcmc.inference.runtime.compile import counted_compiling
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import splits
-from dmcmc.run.setup import Divided, Setup, prepare
+from dmcmc.run.divided import Divided
+from dmcmc.run.setup import Setup, prepare
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates

@@ -12,7 +12,8 @@ from dmcmc.config import settings as configured
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.dpop.util_and_value import Node, util_step
 from dmcmc.mpi.world import World
-from dmcmc.run.setup import prepare, sharing_memory
+from dmcmc.run.divided import sharing_memory
+from dmcmc.run.setup import prepare
 
 GIB = 1 << 30
 

@@ -14,7 +14,8 @@ from dmcmc.inference.runtime import cache
 from dmcmc.mpi.world import World
 from dmcmc.run import warm_up
 from dmcmc.run.combination import arithmetic_for
-from dmcmc.run.setup import divided, prepare
+from dmcmc.run.divided import divided
+from dmcmc.run.setup import prepare
 from dmcmc.run.warm_up import warm_up_chains, warm_up_solving
 from dmcmc.run.watch.progress import Silent
 from dmcmc.samplers.blocks import search

@@ -20,7 +20,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth, judge, worth_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
-from dmcmc.run.setup import sharing_memory
+from dmcmc.run.divided import sharing_memory
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 

@@ -31,13 +31,14 @@ from dmcmc.results.outcome import Outcome, Proof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.cycle import Cycle, Sides, run_cycle
+from dmcmc.run.divided import Divided, sharing_memory
 from dmcmc.run.first_tables import first_tables
 from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, choices_of, guarantee_of, metrics_of
 from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.view import View, view_of
 from dmcmc.run.reduced.after import Asked
-from dmcmc.run.setup import Divided, Placed, Setup, plan, sharing_memory
+from dmcmc.run.setup import Placed, Setup, plan
 from dmcmc.run.solve import solve
 from dmcmc.run.warm_up import warm_up_planning, warm_up_solving
 from dmcmc.run.watch.progress import Progress, Silent
