@@ -168,7 +168,7 @@ def timed(work: Callable[[], Any], repeats: int = 5, warm: int = 1, enough: floa
 
 def instances(part: str = "") -> Path:
     """Return the folder of instances, or a part of it: ``instances``, ``generated`` or ``meetings``."""
-    folder = Path(os.environ.get("DMCMC_INSTANCES", "")) / part
+    folder = Path(os.environ.get("DMCMC_INSTANCES", "")).resolve() / part
     if "DMCMC_INSTANCES" not in os.environ or not folder.is_dir():
         sys.exit(f"set DMCMC_INSTANCES to a folder that holds {part or 'instances'}/")
     return folder

@@ -5,6 +5,7 @@ So a long measurement can be stopped and go on, and its raw lines lie beside its
 
 import argparse
 import json
+import math
 import os
 import shlex
 import subprocess
@@ -41,26 +42,33 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--part", default="0/1", metavar="I/N", help="only every N-th job from the I-th on")
     parser.add_argument("--lines", type=Path, metavar="FILE.jsonl", help="raw results; those that are there are kept")
     parser.add_argument("--warm", action="store_true", help="let every version compile its kernels first")
-    parser.add_argument("--program", default="", metavar="COMMAND", help="a dmcmc of another version, as 'before'")
+    parser.add_argument("--before", type=Path, metavar="FOLDER", help="a checkout of the version before, compared with")
+    parser.add_argument("--within", type=float, default=math.inf, metavar="SECONDS", help="begin no job after so long")
 
 
 def programs(given: argparse.Namespace) -> dict[str, list[str]]:
-    """Return this version's command line, and that of the one before if it was named."""
-    found = {"now": [sys.executable, "-m", "dmcmc"]}
-    return found | ({"before": shlex.split(given.program)} if given.program else {})
+    """Return this version's command line, and that of the one before if its folder was named; files by whole paths."""
+    command = [sys.executable, "-m", "dmcmc"]  # it takes the package from the folder that it is started in
+    before = given.before.resolve() if given.before else None
+    return {"now": command} | ({"before": ["env", f"--chdir={before}", *command]} if before else {})
 
 
 def run_jobs(jobs: Sequence[Job], given: argparse.Namespace, done: Callable[[Line], None] = lambda line: None) -> None:
-    """Run the jobs that have no line yet; each line is kept, and told, as soon as it is there."""
+    """Run the jobs that have no line yet; each line is kept, and told, as soon as it is there.
+
+    Those that ``--within`` leaves no time for are left out: the same command with the same lines goes on with them.
+    """
     first, parts = map(int, given.part.split("/"))
     there = {line["key"] for line in lines_of(given)}
     cores = sorted(os.sched_getaffinity(0))
     free: Queue[set[int]] = Queue()
     for job in range(given.jobs):
         free.put({cores[(job * given.cores + i) % len(cores)] for i in range(given.cores)})
-    lock = Lock()
+    lock, begun = Lock(), time.perf_counter()
 
     def run(job: Job) -> None:
+        if time.perf_counter() - begun > given.within:
+            return
         own = free.get()
         try:
             line = {"key": job.key} | job.work(own)
@@ -102,15 +110,34 @@ def run_pinned(command: Sequence[str], cores: set[int], limit: float) -> subproc
         return None
 
 
-def warm_up(versions: Iterable[Sequence[str]]) -> None:
-    """Let each version solve a problem that takes most of its kernels, so that they are compiled and kept."""
+def warm_up(
+    given: argparse.Namespace, solving: Callable[[Sequence[str]], Iterable[Sequence[str]]] | None = None
+) -> None:
+    """Let each version solve a problem that takes most of its kernels, so that they are compiled and kept.
+
+    Parameters
+    ----------
+    solving
+        Returns what a version solves afterwards, by its command line: what takes the rest of the kernels.
+    """
+    alone = argparse.Namespace(jobs=given.jobs, cores=given.cores, part="0/1", lines=None, within=math.inf)
+    versions = programs(given).values()
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "warm-up.npz")
         save(generate("meeting-scheduling", agents=3, variables_per_agent=30, domain_size=12), file)
-        for program in versions:
-            for more in ((), ("--method", "annealing")):
-                command = [*program, "solve", str(file), "--timeout", "1", "--device", "cpu", *more]
-                run_pinned(command, os.sched_getaffinity(0), COLD)
+        ways: list[Sequence[str]] = [(), ("--method", "annealing")]
+        first = [[*program, "solve", str(file), "--timeout", "1", *more] for program in versions for more in ways]
+        run_jobs([_warming(command) for command in first], alone)
+    if solving is not None:
+        run_jobs([_warming(command) for program in versions for command in solving(program)], alone)
+
+
+def _warming(command: Sequence[str]) -> Job:
+    def work(cores: set[int]) -> Line:
+        run_pinned([*command, "--device", "cpu"], cores, COLD)
+        return {}
+
+    return Job(shlex.join(command), work)
 
 
 def ask(command: Sequence[str], cores: set[int], limit: float) -> Line:

@@ -1,6 +1,6 @@
 """How fast ``auto`` with a time budget proves what ``exact`` proves, and what large problems have after a moment.
 
-    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.back_to_exact [--seeds 10] [--only TEXT] [--program COMMAND]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.back_to_exact [--seeds 10] [--only TEXT] [--before FOLDER]
         [--jobs 7] [--cores 2] [--lines FILE.jsonl] [--output FILE]
 
 Three parts, each run by ``dmcmc run`` or ``solve`` (``--only`` takes parts of their names):
@@ -19,7 +19,7 @@ from argparse import Namespace
 from functools import partial
 from pathlib import Path
 
-from benchmarks.harness import Columns, Report, instances, options
+from benchmarks.harness import ROOT, Columns, Report, instances, options
 from benchmarks.jobs import Job, Line, add_options, ask, lines_of, programs, run_jobs, warm_up
 from dmcmc import generate
 from dmcmc.formats.registry import save
@@ -27,10 +27,11 @@ from dmcmc.formats.registry import save
 AIM = 1.5  # times the time of exact
 LATE = 90.0  # seconds beyond its time after which a run is given up
 FIXED = 300.0  # seconds after which a run without a budget is given up
+CONFIG = str(ROOT / "configs" / "large.yaml")
 LARGE = {
-    "large.yaml": ("configs/large.yaml", ()),
-    "large.yaml auto": ("configs/large.yaml", ("--set", "local.method=auto")),
-    "100 agents of 50": ("configs/large.yaml", ("--set", "problem.agents=100", "--set", "local.method=auto")),
+    "large.yaml": (CONFIG, ()),
+    "large.yaml auto": (CONFIG, ("--set", "local.method=auto")),
+    "100 agents of 50": (CONFIG, ("--set", "problem.agents=100", "--set", "local.method=auto")),
 }
 TIMES, AIMS = (60.0, 5.0, 1.0), {60.0: 0.0, 5.0: 0.999, 1.0: 0.99}  # shares of what there is after 60 s
 RANDOM, COSTS = "instances/dcop_xcsp/RandomDCOP_20_10_1.xml", {1.0: 2376, 20.0: 2352}
@@ -160,7 +161,7 @@ def main() -> int:
     versions = programs(given)
     with tempfile.TemporaryDirectory() as folder:
         if given.warm:
-            warm_up(versions.values())
+            warm_up(given)
         run_jobs(jobs_of(given, Path(folder)), given, lambda line: print(line["key"], file=sys.stderr, flush=True))
     lines = {line["key"]: line for line in lines_of(given)}
     good = True

@@ -1,12 +1,12 @@
 """Answers beside those of local searches at equal time: random DCOPs with one variable an agent, drawn by all families.
 
-    python -m benchmarks.solving.peers [--seconds 1 5] [--only TEXT] [--program COMMAND] [--jobs 7] [--cores 2]
+    python -m benchmarks.solving.peers [--seconds 1 5] [--only TEXT] [--before FOLDER] [--jobs 7] [--cores 2]
         [--lines FILE.jsonl] [--output FILE]
 
 Multistart coordinate ascent, DSA-B, DSA-C (each with four probabilities in turn) and MGM2 run as long as the longest
 time, compiled, on as many cores as ``dmcmc solve --timeout`` has, whose clock starts when kernels are compiled, too.
 All assignments are evaluated on the problem; one is better that breaks fewer hard constraints, or else has the better
-objective. The table has the best peer, what it found in each time, and ours; ``--program`` adds another version's.
+objective. The table has the best peer, what it found in each time, and ours; ``--before`` adds another version's.
 """
 
 import json
@@ -188,7 +188,8 @@ def main() -> int:
                         work: Any = partial(of_program, program, file, seconds)
                         jobs.append(Job(f"{name}|{version}|{seconds:g}", work))
         if given.warm:
-            warm_up(versions.values())
+            files = sorted(Path(folder).glob("*.npz"))
+            warm_up(given, lambda program: [[*program, "solve", str(file), "--timeout", "1"] for file in files])
         run_jobs(jobs, given, lambda line: print(line["key"], line.get("error", "done"), file=sys.stderr, flush=True))
     worse = table(say, given, senses, list(versions))
     say.keep()

@@ -120,7 +120,7 @@ def main() -> None:
     add_options(parser)
     given = parser.parse_args()
     if given.warm:
-        warm_up([[sys.executable, "-m", "dmcmc"]])
+        warm_up(given)
     say = Report(__file__, given, plans_of_at_most=f"{given.memory:.3g} bytes", then=f"{given.limit:g} s")
     say(
         f"{'file':34s} {'known':>14s} {'objective':>14s} {'bound':>14s} {'gap':>9s} {'status':11s} {'':9s}"

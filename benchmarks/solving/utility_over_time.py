@@ -1,6 +1,6 @@
 """What is found, and proven, after 1, 2, 5, 10 and 60 seconds: this version beside the one before.
 
-    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.utility_over_time --program COMMAND [--only TEXT]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.solving.utility_over_time --before FOLDER [--only TEXT]
         [--jobs 7] [--cores 2] [--lines FILE.jsonl] [--picture docs/utility_over_time.png] [--output FILE]
 
 FOLDER holds meetings/ and instances/. Each problem is solved by ``dmcmc solve --timeout`` with the default methods:
@@ -12,6 +12,7 @@ last columns say whether this version is better, equal or worse. ``--picture`` d
 
 import sys
 from argparse import Namespace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,7 +44,7 @@ class Case(NamedTuple):
     file: Path
     agents: int
 
-    def command(self, program: list[str], seconds: float) -> list[str]:
+    def command(self, program: Sequence[str], seconds: float) -> list[str]:
         """Return the command line that solves it."""
         agents = ["--agents", str(self.agents)] if self.agents else []
         return [*program, "solve", str(self.file), *agents, "--timeout", f"{seconds:g}"]
@@ -225,7 +226,7 @@ def main() -> int:
         for version, program in versions.items()
     ]
     if given.warm:
-        warm_up(versions.values())
+        warm_up(given, lambda program: [case.command(program, 1.0) for case in found])
     run_jobs(jobs, given, lambda line: print(line["key"], line.get("error", "done"), file=sys.stderr, flush=True))
     worse = table(say, [case.name for case in found], list(versions), given)
     say.keep()
