@@ -9,6 +9,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.junction.cuda import message_kernels, passes
+from dmcmc.inference.junction.cuda.matrix_kernels import matrix_kernel
 from dmcmc.inference.junction.cuda.passes import CudaPasses
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
@@ -53,6 +54,32 @@ def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximis
         else:
             assert found[0] == pytest.approx(expected[0], abs=1e-9)
             assert found[1] == {name: pytest.approx(row, abs=1e-9) for name, row in expected[1].items()}
+
+
+@pytest.mark.parametrize("maximise", [False, True])
+def test_messages_that_are_matrix_products(monkeypatch, maximise):
+    made = []
+    monkeypatch.setattr(passes, "matrix_kernel", lambda *kind: made.append(kind) or matrix_kernel(*kind))
+    rng, builder, sizes = np.random.default_rng(2), Problem.build(), [5, 3, 9, 4, 6, 5]
+    if not config.ENABLE_CUDASIM:
+        sizes = [45, 33, 69, 32, 40, 37]
+    names = [builder.variable(f"v{i}", size) for i, size in enumerate(sizes)]
+    for i in range(len(names)):
+        for j in range(i + 1, min(i + 3, len(names))):
+            values = rng.integers(-9, 9, (sizes[i], sizes[j])) * (1 if maximise else 0.3)
+            builder.factor((names[i], names[j]), np.where(rng.random(values.shape) < 0.1, -np.inf, values))
+    alone, shared = trees(builder.problem(), maximise)
+    for evidence in ({}, {"v1": 1}):
+        for tree in (alone, shared):
+            tree.set_evidence(evidence)
+        expected, found = alone.marginals(), shared.marginals()
+        assert isinstance(shared._passes, CudaPasses)
+        if maximise:
+            assert (shared.total(), found) == (alone.total(), expected)
+        else:
+            assert shared.total() == pytest.approx(alone.total(), abs=1e-12)
+            assert found == {name: pytest.approx(row, abs=1e-12) for name, row in expected.items()}
+    assert len(made) >= 6
 
 
 @pytest.mark.skipif(not config.ENABLE_CUDASIM, reason="kernels keep the size of a block")

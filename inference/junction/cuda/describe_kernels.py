@@ -9,7 +9,10 @@ from dmcmc.inference.junction.message_kernels import DOWN, UP, job, nothing_to_m
 from dmcmc.inference.runtime.compile import njit
 
 WIDTHS = (2, 3, 4, 6, 10, 24)  # tables that a kernel joins
+WIDE, ALONE, MATRIX = range(3)  # kinds of kernels
+MATRIX_TABLES = 10  # that a matrix product takes
 _FEW, _LONG, _MOST_PARTS = 1 << 15, 64, 512
+_WIDE, _ALONE, _MATRIX, _MATRIX_TABLES = WIDE, ALONE, MATRIX, MATRIX_TABLES
 _UP, _DOWN = UP, DOWN
 
 
@@ -109,6 +112,69 @@ def records(program, turned, scope, tables, count, target):
 
 
 @njit(nogil=True)
+def matrix_of(sizes, strides, gone_strides, count, least):
+    """Say how a message is a matrix product: no table joins its rows and columns while it is summed.
+
+    Returns
+    -------
+    axes : int64
+        Those of rows, then those of columns, each as they lie in memory; the innermost is of the columns. Empty where
+        rows or columns would be fewer than ``least``.
+    high_axes : int
+    tables : int64
+        Those of rows, of columns, and those that do not vary with what is eliminated.
+    high, low : int
+        So many of the first, so many of the second.
+    """
+    none, n = np.zeros(0, dtype=np.int64), sizes.size
+    if n < 2 or count > _MATRIX_TABLES:
+        return none, 0, none, 0, 0
+    group, gone = np.arange(n), np.zeros(count, dtype=np.bool_)
+    for t in range(count):
+        for j in range(gone_strides.shape[1]):
+            gone[t] |= gone_strides[t, j] > 0
+        first = -1
+        for j in range(n if gone[t] else 0):
+            if strides[t, j] > 0 and first >= 0:
+                other = group[j]
+                for i in range(n):
+                    if group[i] == other:
+                        group[i] = group[first]
+            elif strides[t, j] > 0:
+                first = j
+    inside = np.argsort(-strides[count], kind="mergesort")
+    column, rows = group == group[inside[n - 1]], 1
+    entries = np.ones(n, dtype=np.int64)
+    for j in range(n):
+        entries[group[j]] *= sizes[j]
+    columns = entries[group[inside[n - 1]]]
+    for j in np.argsort(-entries, kind="mergesort"):  # the largest first, each to where there is less
+        if group[j] == j and j != group[inside[n - 1]]:
+            if columns < rows:
+                column |= group == j
+                columns *= entries[j]
+            else:
+                rows *= entries[j]
+    if rows < least or columns < least:
+        return none, 0, none, 0, 0
+    axes, high_axes = np.empty(n, dtype=np.int64), 0
+    for turn in range(2):
+        for j in inside:
+            if column[j] == (turn == 1):
+                axes[high_axes] = j
+                high_axes += 1
+    high_axes = n - column.sum()
+    kind = np.full(count, 2)
+    for t in range(count):
+        if gone[t]:
+            kind[t] = 0
+            for j in range(n):
+                if strides[t, j] > 0 and column[j]:
+                    kind[t] = 1
+    return axes, high_axes, np.argsort(kind, kind="mergesort"), (kind == 0).sum(), (kind == 1).sum()
+
+
+@njit(nogil=True)
 def describe_messages(program, turned, what, cliques, one, one_at, tile):
     """Describe what is made for some cliques.
 
@@ -119,19 +185,20 @@ def describe_messages(program, turned, what, cliques, one, one_at, tile):
     one, one_at
         A table of one entry that changes nothing, and where it is.
     tile
-        Threads of a block.
+        Threads of a block; rows and columns of its part of a matrix product; the fewest that are worth one.
 
     Returns
     -------
     words : int64
     launches : (launches, 4) int64
-        The kernel's place in WIDTHS, whether a block makes one entry, place of the launch's table, blocks. Those of
-        one level follow each other.
+        The kernel's place in WIDTHS, its kind, place of the launch's table, blocks. Those of one level follow each
+        other.
     parts : int
         Entries of scratch for parts.
     targets : int64
         What is made.
     """
+    threads, side, least = tile
     level = levels_of(program, what, cliques)
     at, jobs, parts, made = 0, 0, 0, 0
     words, where, keys = np.zeros(1 << 12, dtype=np.int64), np.zeros(16, dtype=np.int64), np.zeros(16, dtype=np.int64)
@@ -142,8 +209,19 @@ def describe_messages(program, turned, what, cliques, one, one_at, tile):
         tables, count, scope = job(program, cliques[i], what)
         for target in tables[count:]:
             sizes, strides, gone, gone_strides, starts = records(program, turned, scope, tables, count, target)
-            width = width_of(count)
-            rows = count if width == len(WIDTHS) else WIDTHS[width]
+            entries, eliminated = 1, 1
+            for size in sizes:
+                entries *= size
+            for size in gone:
+                eliminated *= size
+            kind, width = _ALONE if entries < _FEW and eliminated >= _LONG else _WIDE, width_of(count)
+            rows, use = count if width == len(WIDTHS) else WIDTHS[width], np.arange(count)
+            high_axes, high_tables, low_tables = 0, 0, 0
+            if kind == _WIDE:
+                axes, high_axes, ours, high_tables, low_tables = matrix_of(sizes, strides, gone_strides, count, least)
+                if axes.size:
+                    kind, width, rows, use = _MATRIX, 0, count, ours
+                    sizes, strides = sizes[axes], strides[:, axes]
             outer = max(0, gone.size - 1)
             record = w.STRIDES + sizes.size + outer
             need = w.HEADER + sizes.size + outer + (rows + 1) * record
@@ -153,18 +231,20 @@ def describe_messages(program, turned, what, cliques, one, one_at, tile):
                 more = np.zeros(jobs, dtype=np.int64)
                 where, keys = np.concatenate((where, more)), np.concatenate((keys, more))
                 blocks, targets = np.concatenate((blocks, more)), np.concatenate((targets, more))
-            entries, eliminated = 1, 1
-            for size in sizes:
-                entries *= size
-            for size in gone:
-                eliminated *= size
             words[at + w.TABLE], words[at + w.ENTRIES], words[at + w.AXES] = target, entries, sizes.size
             words[at + w.ELIMINATED], words[at + w.INNER] = eliminated, gone[gone.size - 1] if gone.size else 1
             words[at + w.OUTER_AXES], words[at + w.TABLES] = outer, count
-            alone = entries < _FEW and eliminated >= _LONG
-            cut = 1
-            if alone:
-                cut = max(1, min(_MOST_PARTS // entries, eliminated // (16 * tile)))
+            cut, blocks_of = 1, (entries + threads - 1) // threads
+            if kind == _ALONE:
+                cut = max(1, min(_MOST_PARTS // entries, eliminated // (16 * threads)))
+                blocks_of = entries * cut
+            elif kind == _MATRIX:
+                high = 1
+                for size in sizes[:high_axes]:
+                    high *= size
+                words[at + w.HIGH], words[at + w.HIGH_AXES] = high, high_axes
+                words[at + w.HIGH_TABLES], words[at + w.LOW_TABLES] = high_tables, low_tables
+                blocks_of = -(-high // side) * -(-(entries // high) // side)
             words[at + w.PARTS], words[at + w.PART_AT] = cut, parts
             parts += cut * entries
             here = at + w.HEADER
@@ -172,19 +252,19 @@ def describe_messages(program, turned, what, cliques, one, one_at, tile):
             words[here + sizes.size : here + sizes.size + outer] = gone[:outer]
             here += sizes.size + outer
             for r in range(rows + 1):
-                k = r if r < count else count
+                k = use[r] if r < count else count
                 if count <= r < rows:  # changes nothing
                     words[here + w.NUMBER], words[here + w.AT] = one, one_at
                 else:
-                    words[here + w.NUMBER] = tables[r] if r < rows else target
+                    words[here + w.NUMBER] = tables[k] if r < rows else target
                     words[here + w.AT] = starts[k]
                     words[here + w.STEP] = gone_strides[k, outer] if gone.size else 0
                     words[here + w.STRIDES : here + w.STRIDES + sizes.size] = strides[k]
                     words[here + w.STRIDES + sizes.size : here + record] = gone_strides[k, :outer]
                 here += record
             where[jobs], targets[jobs] = at, target
-            keys[jobs] = (level[i] * 2 + (1 if alone else 0)) * 8 + width
-            blocks[jobs] = entries * cut if alone else (entries + tile - 1) // tile
+            keys[jobs] = (level[i] * 3 + kind) * 8 + width
+            blocks[jobs] = blocks_of
             at, jobs = here, jobs + 1
     order = np.argsort(keys[:jobs], kind="mergesort")
     launches = np.zeros((jobs, 4), dtype=np.int64)
@@ -203,6 +283,6 @@ def describe_messages(program, turned, what, cliques, one, one_at, tile):
             first += blocks[order[i + j]]
         tables_of[at + w.FIRST_BLOCK + n] = first
         key = keys[order[i]]
-        launches[made, 0], launches[made, 1], launches[made, 2], launches[made, 3] = key % 8, key // 8 % 2, at, first
+        launches[made, 0], launches[made, 1], launches[made, 2], launches[made, 3] = key % 8, key // 8 % 3, at, first
         at, made, i = at + 2 + 2 * n, made + 1, end
     return tables_of[:at], launches[:made], parts, targets[:jobs]

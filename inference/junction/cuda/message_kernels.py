@@ -3,12 +3,13 @@
 
 A launch makes all messages of a level. A thread makes an entry: it goes through what is eliminated and multiplies the
 tables' entries (sums) or adds them up (maxima). Where there are few entries and much is eliminated, a block makes an
-entry, or a part of it, which its threads share.
+entry, or a part of it, which its threads share. A message of which rows and columns meet in no table while it is summed
+is a matrix product: see :mod:`.matrix_kernels`.
 
 Sums are of products of numbers, as in :mod:`dmcmc.inference.junction.product_kernels`: each table has its largest entry
 ``peak`` and its least that is not zero ``low``, found while it is written, and the logarithm ``shift`` of what it has
-to be multiplied by. What is multiplied is divided by its peaks. ``far[0]`` is set where a product could underflow: then
-nothing is right. The words are those of :mod:`.words`.
+to be multiplied by: rows of ``state``. What is multiplied is divided by its peaks. The fourth row begins with a number
+that is set where a product could underflow: then nothing is right. The words are those of :mod:`.words`.
 """
 
 import math
@@ -24,6 +25,7 @@ from dmcmc.inference.runtime.compile import cuda_jit
 
 THREADS = 8 if config.ENABLE_CUDASIM else 256  # of a block
 MOST_AXES = 24  # of what is eliminated
+PEAK, LOW, SHIFT, FAR = range(4)  # rows of a tree's state
 _REACH = 600.0
 
 
@@ -53,9 +55,9 @@ def place_of(words, sizes, strides, axes, index):
 
 
 @cuda.jit(device=True)
-def scale_of(words, first, record, tables, peak, low, shift, far, target, leader):
+def scale_of(words, first, record, tables, state, target, leader):
     """Return what products are multiplied by; the first thread of a message notes its shift, and whether it can be."""
-    scale = 1.0
+    scale, peak, low = 1.0, state[PEAK], state[LOW]
     for t in range(tables):
         top = peak[words[first + t * record + w.NUMBER]]
         scale = scale / top if top > 0.0 else 0.0
@@ -64,20 +66,36 @@ def scale_of(words, first, record, tables, peak, low, shift, far, target, leader
         for t in range(tables):
             number = words[first + t * record + w.NUMBER]
             if peak[number] > 0.0:
-                total += shift[number] + math.log(peak[number])
+                total += state[SHIFT, number] + math.log(peak[number])
                 reach += math.log(peak[number]) - math.log(low[number])
-        shift[target] = total
+        state[SHIFT, target] = total
         if not reach < _REACH:
-            far[0] = 1
+            state[FAR, 0] = 1.0
     return scale
 
 
+@cuda.jit(device=True)
+def note_extremes(state, target, top, least, tid):
+    """Take the largest and the least entries of a block's threads into those of a table."""
+    cuda.syncthreads()
+    apart = THREADS // 2
+    while apart > 0:
+        if tid < apart:
+            top[tid] = max(top[tid], top[tid + apart])
+            least[tid] = min(least[tid], least[tid + apart])
+        cuda.syncthreads()
+        apart //= 2
+    if tid == 0:
+        cuda.atomic.max(state[PEAK], target, top[0])
+        cuda.atomic.min(state[LOW], target, least[0])
+
+
 @cuda_jit()
-def forget(targets, n, peak, low):
+def forget(targets, n, state):
     """Forget the largest and least entries of what is made anew."""
     i = cuda.grid(1)
     if i < n:
-        peak[targets[i]], low[targets[i]] = 0.0, np.inf
+        state[PEAK, targets[i]], state[LOW, targets[i]] = 0.0, np.inf
 
 
 @lru_cache
@@ -86,7 +104,7 @@ def wide_kernel(number, width, operation):
     tables, sums = WIDTHS[width], operation == LOG_SUM
 
     @cuda_jit()
-    def wide(arena, words, launch, peak, low, shift, far, lowest, half):
+    def wide(arena, words, launch, state, lowest, half):
         top = cuda.shared.array(THREADS, np.float64)
         least = cuda.shared.array(THREADS, np.float64)
         here = cuda.local.array(tables, np.int64)
@@ -101,7 +119,7 @@ def wide_kernel(number, width, operation):
         scale = 1.0
         if sums:
             leader = block == 0 and cuda.threadIdx.x == 0
-            scale = scale_of(words, first, record, words[at + w.TABLES], peak, low, shift, far, target, leader)
+            scale = scale_of(words, first, record, words[at + w.TABLES], state, target, leader)
         mine_too = entry < words[at + w.ENTRIES]
         for t in range(tables):
             mine = first + t * record
@@ -147,17 +165,7 @@ def wide_kernel(number, width, operation):
             tid = cuda.threadIdx.x
             top[tid] = made if mine_too else 0.0
             least[tid] = made if mine_too and made > 0.0 else np.inf
-            cuda.syncthreads()
-            apart = THREADS // 2
-            while apart > 0:
-                if tid < apart:
-                    top[tid] = max(top[tid], top[tid + apart])
-                    least[tid] = min(least[tid], least[tid + apart])
-                cuda.syncthreads()
-                apart //= 2
-            if tid == 0:
-                cuda.atomic.max(peak, target, top[0])
-                cuda.atomic.min(low, target, least[0])
+            note_extremes(state, target, top, least, tid)
 
     return wide
 
@@ -168,7 +176,7 @@ def alone_kernel(number, width, operation):
     tables, sums = WIDTHS[width], operation == LOG_SUM
 
     @cuda_jit()
-    def alone(arena, words, launch, peak, low, shift, far, lowest, half, parts):
+    def alone(arena, words, launch, state, lowest, half, parts):
         shared = cuda.shared.array(THREADS, number)
         here = cuda.local.array(tables, np.int64)
         at, block = find_message(words, launch, np.int64(cuda.blockIdx.x))
@@ -220,7 +228,7 @@ def finish_kernel(number, operation):
     sums = operation == LOG_SUM
 
     @cuda_jit()
-    def finish(arena, words, launch, peak, low, shift, far, lowest, half, parts, tables):
+    def finish(arena, words, launch, state, lowest, half, parts, tables):
         at = words[launch + w.FIRST_BLOCK + words[launch + w.JOBS] + 1 + cuda.blockIdx.x]
         axes, outer_axes, cut = words[at + w.AXES], words[at + w.OUTER_AXES], words[at + w.PARTS]
         sizes, record = at + w.HEADER, w.STRIDES + axes + outer_axes
@@ -228,7 +236,7 @@ def finish_kernel(number, operation):
         scale = 1.0
         if sums:
             leader = cuda.threadIdx.x == 0
-            scale = scale_of(words, first, record, words[at + w.TABLES], peak, low, shift, far, target, leader)
+            scale = scale_of(words, first, record, words[at + w.TABLES], state, target, leader)
         mine = first + tables * record
         for entry in range(cuda.threadIdx.x, words[at + w.ENTRIES], cuda.blockDim.x):
             made = number(0.0) if sums else lowest
@@ -243,8 +251,8 @@ def finish_kernel(number, operation):
                 made *= scale
                 arena[to] = made
                 if made > 0.0:
-                    cuda.atomic.max(peak, target, made)
-                    cuda.atomic.min(low, target, made)
+                    cuda.atomic.max(state[PEAK], target, made)
+                    cuda.atomic.min(state[LOW], target, made)
             else:
                 arena[to] = made if made > half else lowest
 

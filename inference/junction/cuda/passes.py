@@ -7,9 +7,12 @@ import numpy as np
 
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.junction.cliques import CliqueTree
-from dmcmc.inference.junction.cuda.describe_kernels import WIDTHS, describe_messages, transposed
+from dmcmc.inference.junction.cuda.describe_kernels import ALONE, WIDE, WIDTHS, describe_messages, transposed
+from dmcmc.inference.junction.cuda.matrix_kernels import LEAST, SIDE, matrix_kernel
 from dmcmc.inference.junction.cuda.message_kernels import (
+    FAR,
     MOST_AXES,
+    SHIFT,
     THREADS,
     alone_kernel,
     finish_kernel,
@@ -61,7 +64,8 @@ class CudaPasses:
         tables, self._one_at = program.at.size - 1, entries
         self._arena = device.lease(entries + 1, host.arena.dtype, self)
         given = int(program.at[len(host.layout.factors)])
-        peak, low, shift = np.ones(tables + 1), np.ones(tables + 1), np.zeros(tables + 1)
+        state = np.array([[1.0], [1.0], [0.0], [0.0]]).repeat(tables + 1, axis=1)
+        peak, low, shift = state[:3]
         first = host.arena[:given]
         if self.sums:
             numbers, factors = np.empty(given), np.arange(len(host.layout.factors))
@@ -75,8 +79,9 @@ class CudaPasses:
             self._arena[:given].copy_to_device(np.ascontiguousarray(first))
         one = np.array([1.0 if self.sums else 0], dtype=host.arena.dtype)
         self._arena[entries : entries + 1].copy_to_device(one)
-        self._peak, self._low, self._shift = (self._own(a) for a in (peak, low, shift))
-        self._far = self._own(np.zeros(1, dtype=np.int32))
+        held = device.lease(state.size, state.dtype, self)
+        self._state = held[: state.size].reshape(state.shape)
+        self._state.copy_to_device(state)
 
     def run(self, what: int, cliques: Ints) -> None:
         """Make UP, DOWN, SHOW or SEPARATOR for some cliques, in this order.
@@ -90,7 +95,7 @@ class CudaPasses:
         program, stop = self.host.layout.program, self.host.stop
         tables = program.at.size - 1
         words, launches, parts, targets = describe_messages(
-            program, self._turned, what, cliques, tables, self._one_at, THREADS
+            program, self._turned, what, cliques, tables, self._one_at, (THREADS, SIDE, LEAST)
         )
         if not targets.size:
             return
@@ -99,19 +104,21 @@ class CudaPasses:
         there = device.upload("messages/words", words)
         room = device.buffer("messages/parts", max(1, parts), number)
         made = device.upload("messages/targets", targets)
-        forget[-(-targets.size // THREADS), THREADS](made, targets.size, self._peak, self._low)
+        forget[-(-targets.size // THREADS), THREADS](made, targets.size, self._state)
         lowest = number.type(self.host.numbers.lowest)
         half = number.type(lowest // 2) if number.kind == "i" else lowest
-        for i, (width, alone, place, blocks) in enumerate(launches.tolist()):
+        for i, (width, kind, place, blocks) in enumerate(launches.tolist()):
             if i % _LOOK == _LOOK - 1:
                 stop.check()
-            common = self._arena, there, place, self._peak, self._low, self._shift, self._far, lowest, half
-            if alone:
+            common = self._arena, there, place, self._state, lowest, half
+            if kind == ALONE:
                 alone_kernel(number.type, width, operation)[blocks, THREADS](*common, room)
                 messages = int(words[place])
                 finish_kernel(number.type, operation)[messages, THREADS](*common, room, WIDTHS[width])
-            else:
+            elif kind == WIDE:
                 wide_kernel(number.type, width, operation)[blocks, THREADS](*common)
+            else:
+                matrix_kernel(number.type, operation)[blocks, THREADS](*common)
         self._fetch(what, cliques, targets)
 
     def _fetch(self, what: int, cliques: Ints, targets: Ints) -> None:
@@ -130,14 +137,14 @@ class CudaPasses:
             self._clear_unseen(wanted)
         if not self.sums:
             return
-        if self._far.copy_to_host()[0]:
+        state = self._state.copy_to_host()
+        if state[FAR, 0]:
             raise FarApart
         if what == UP:
-            shift = self._shift.copy_to_host()
             for t in wanted:
                 at = int(program.at[t])
                 with np.errstate(divide="ignore"):
-                    self.host.arena[at] = np.log(self.host.arena[at]) + shift[t]
+                    self.host.arena[at] = np.log(self.host.arena[at]) + state[SHIFT, t]
         else:
             normalise_numbers(program, self.host.arena, self.host.arena, np.array(wanted))
 
@@ -153,12 +160,6 @@ class CudaPasses:
                 value = own[seen]
                 own[:] = nothing
                 own[seen] = value
-
-    def _own(self, data: Any) -> Any:
-        """Return a copy on the device that lives as long as this."""
-        held = self.device.lease(data.size, data.dtype, self)
-        held[: data.size].copy_to_device(data)
-        return held
 
 
 def _runs(numbers: list[int]) -> list[tuple[int, int]]:
