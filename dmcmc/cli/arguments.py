@@ -235,6 +235,9 @@ def _add_experiment(commands: Commands) -> None:
     experiment.add_argument("--quick", action="store_true", help="with what the file's section 'quick' changes")
     experiment.add_argument("--resume", action="store_true", help="go on where an experiment has ended early")
     experiment.add_argument("--jobs", metavar="N", default="1", help="runs side by side, each on its own cores (1)")
+    experiment.add_argument(
+        "--method", metavar="NAME", action="append", help="only this method, others later (may stand there repeatedly)"
+    )
 
 
 def _add_report(commands: Commands) -> None:

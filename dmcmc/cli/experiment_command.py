@@ -15,7 +15,7 @@ _MOST_JOBS = 512
 def experiment(arguments: Namespace) -> int:
     """Carry out an experiment; returns the exit code."""
     from dmcmc.experiments.conduct import conduct
-    from dmcmc.experiments.plan import read_experiment
+    from dmcmc.experiments.plan import chosen, read_experiment
     from dmcmc.mpi.world import connect
 
     jobs = value_of(arguments.jobs, "--jobs")
@@ -26,7 +26,8 @@ def experiment(arguments: Namespace) -> int:
     SIGNALS.join(world)
     folder = Path(arguments.output)
     found, runs = world.decided(lambda: read_experiment(arguments.config, arguments.quick))
-    told = conduct(found, runs, folder, resume=arguments.resume, jobs=jobs, world=world, tell=_tell)
+    methods = chosen(found, arguments.method)
+    told = conduct(found, runs, folder, methods=methods, resume=arguments.resume, jobs=jobs, world=world, tell=_tell)
     if world.rank == 0:
         failed = f", {told.failed} of them without an answer" if told.failed else ""
         emit(f"{folder}: {told.runs} runs, {told.runs - told.before} of them new{failed}")

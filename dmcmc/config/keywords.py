@@ -43,6 +43,7 @@ class Keywords(TypedDict, total=False):
     memory: int | str
     gap: float
     search: str
+    polish: str
     device: str
     seed: int
     reduce: str
@@ -51,7 +52,7 @@ class Keywords(TypedDict, total=False):
 
 
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
-_PLAIN = ("algorithm", "search", "device", "seed", "reduce", "output", "checkpoint")
+_PLAIN = ("algorithm", "search", "polish", "device", "seed", "reduce", "output", "checkpoint")
 _KEYS: dict[str, Key] = {name: (name,) for name in _PLAIN}
 _KEYS["timeout"] = ("budget", "time")
 for _section, _kind in _SECTIONS.items():

@@ -185,6 +185,9 @@ class Settings(Section, frozen=True):
     search : str
         A search engine beside the run, in a process and on a core of its own: ``auto`` (toulbar2, if it is installed,
         there is a time budget, and nobody has chosen methods), ``toulbar2`` or ``none``.
+    polish : str
+        ``none``: the answer is what the tables say, as the papers have it: no local search over the whole assignment
+        before, nor after. Work is fixed then.
     checkpoint : str or None
         A folder for agents' finished tables: a run with the same problem and configuration goes on from them.
     """
@@ -197,6 +200,7 @@ class Settings(Section, frozen=True):
     combine: Combine = Combine()
     budget: Budget = Budget()
     search: Annotated[Literal["auto", "none", "toulbar2"], Meta(description="auto, none or toulbar2")] = "auto"
+    polish: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"
     seed: Seed = 0
     reduce: Annotated[Literal["auto", "merge", "none"], Meta(description="auto, merge or none")] = "auto"
@@ -229,6 +233,9 @@ def check_settings(settings: Settings, document: Document) -> None:
     _check_algorithm(settings.asked_algorithm, document)
     _check_local(settings.local, document)
     _check_combine(settings.combine, document)
+    if settings.polish == "none" and settings.budget.time is not None:
+        place = document.at(("polish",))
+        raise ConfigError(f"{place}: with a time budget the whole assignment is searched; leave one of the two out")
 
 
 def _check_algorithm(asked: Algorithm, document: Document) -> None:

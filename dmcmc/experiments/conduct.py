@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +34,7 @@ def conduct(
     runs: Sequence[Run],
     folder: Path,
     *,
+    methods: Collection[str] | None = None,
     resume: bool = False,
     jobs: int = 1,
     world: World | None = None,
@@ -45,6 +46,8 @@ def conduct(
     ----------
     folder
         Where results go. It must have none, unless ``resume``.
+    methods
+        Only runs of these; None for all.
     jobs
         Processes side by side; of several ranks, all work on one run together, and limits are not kept.
     tell
@@ -59,11 +62,11 @@ def conduct(
     if world.size > 1 and jobs > 1:
         raise ConfigError("--jobs: ranks work on each run together; leave it out")
     known = world.decided(lambda: _opened(experiment, runs, folder, resume))
-    todo = [run for run in runs if run.key not in known]
+    todo = [run for run in runs if run.key not in known and (methods is None or run.method in methods)]
     if world.rank != 0:
         for run in todo:
             carry_out(_job(run), world)
-        return Told(len(runs), len(known), 0)
+        return Told(len(known) + len(todo), len(known), 0)
     journal = Journal(folder / RESULTS)
     tell(f"{count_of(experiment, list(runs))}; {len(known)} done before" if known else count_of(experiment, list(runs)))
     failed, begun = 0, time.perf_counter()
@@ -88,7 +91,7 @@ def conduct(
             carry_out_all([_job(run) for run in todo], jobs, limits, done)
     finally:
         journal.close()
-    return Told(len(runs), len(known), failed)
+    return Told(len(known) + len(todo), len(known), failed)
 
 
 def _job(run: Run) -> dict[str, Any]:

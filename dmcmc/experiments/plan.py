@@ -3,7 +3,7 @@
 import itertools
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -169,6 +169,20 @@ def quickened(experiment: Experiment, document: Document) -> Experiment:
     return msgspec.structs.replace(experiment, base=base, **changes)
 
 
+def chosen(experiment: Experiment, methods: Sequence[str] | None) -> frozenset[str]:
+    """Return the names of the methods to run now: all, where none is named.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of a name.
+    """
+    for name in methods or ():
+        if name not in experiment.methods:
+            raise ConfigError(f"--method: unknown method '{name}'; {suggestion(name, experiment.methods, 'methods')}")
+    return frozenset(methods or experiment.methods)
+
+
 def with_keys(data: Mapping[str, Any], keys: Mapping[str, Any], place: str) -> dict[str, Any]:
     """Return nested sections with dotted keys set in them; what is given is not changed."""
     changed = Document("", json.loads(json.dumps(data)))
@@ -181,7 +195,7 @@ def with_keys(data: Mapping[str, Any], keys: Mapping[str, Any], place: str) -> d
 
 
 def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[Run]:
-    """Yield all runs: case by case, seed by seed, method by method."""
+    """Yield all runs: seed by seed, case by case, method by method, so that an early end leaves some of every case."""
     seeds = range(experiment.seeds) if isinstance(experiment.seeds, int) else experiment.seeds
     points = [
         dict(zip(experiment.grid, values, strict=True)) for values in itertools.product(*experiment.grid.values())
@@ -192,7 +206,7 @@ def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[
     known = {json.dumps(case, sort_keys=True) for case in cases}
     if len(known) < len(cases):
         raise ConfigError(f"{document.at(('cases',))}: a case stands there twice")
-    for case, seed, (method, keys) in itertools.product(cases, seeds, experiment.methods.items()):
+    for seed, case, (method, keys) in itertools.product(seeds, cases, experiment.methods.items()):
         keys = dict(keys)
         peer, seconds = keys.pop("peer", None), keys.pop("seconds", None)
         place = document.at(("methods", method))

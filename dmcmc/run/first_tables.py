@@ -70,8 +70,9 @@ def first_tables(
     setup = setup.changed(world.merged(given_up))
     stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
     seconds = _SAMPLED * max(0.0, setup.backend.stop.until - _now()) if setup.timed else None
+    known = None if setup.config.polish == "none" else best
     settings = replace(
-        setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop), seconds=seconds, incumbent=best
+        setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop), seconds=seconds, incumbent=known
     )
     sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
 

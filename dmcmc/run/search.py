@@ -58,6 +58,8 @@ class Search:
         What it is worth, likewise.
     engine : RunEngine
         The search engine beside the run, if there is one.
+    plain : bool
+        Whether the answer is what the tables say, without any search over the whole assignment.
     """
 
     best: NDArray[np.int64]
@@ -65,6 +67,7 @@ class Search:
 
     def __init__(self, parts: Divided, incumbent: Incumbent, world: World, stop: Stop) -> None:
         self.parts, self.incumbent, self.world = parts, incumbent, world
+        self.plain = parts.config.polish == "none"
         agents = np.array_split(np.arange(parts.problem.n_agents), world.size)[world.rank].tolist()
         threads = max(1, cores() // world.core_sharers)
         ranks, seed = _Ranks(world), parts.config.seed
@@ -113,12 +116,12 @@ class Search:
         return stop
 
     def first(self) -> None:
-        """Make the first incumbent."""
-        self._take(self._search.first())
+        """Make the first incumbent; of a plain run each variable's first value, which is no search."""
+        self._take(np.zeros(self.parts.problem.n_variables, dtype=np.int64) if self.plain else self._search.first())
 
     def polish(self, values: NDArray[np.int64]) -> None:
-        """Make an assignment 1-optimal, and the incumbent if that is better."""
-        self._take(self._search.polish(values))
+        """Make an assignment 1-optimal, and the incumbent if that is better; a plain run takes it as it is."""
+        self._take(values if self.plain else self._search.polish(values))
 
     @contextmanager
     def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:
@@ -176,6 +179,8 @@ class Search:
 
     def polish_asked(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
         """Make an assignment of what was asked, before it was reduced, 1-optimal."""
+        if self.plain:
+            return values
         stop = self._search.ascent.stop
         if stop.over:  # a little longer: nothing else is done any more
             stop = Stop(time.perf_counter() + _POLISH)
@@ -185,7 +190,7 @@ class Search:
         """Search as long as it pays before there are tables; not where they will soon prove what is best."""
         if setup.timed:
             self.improve_while_it_pays(self._most(setup, will_prove(setup)))
-        elif not will_prove(setup):
+        elif not will_prove(setup) and not self.plain:
             self.improve(None, SWEEPS)
 
     def improve_while_it_pays(self, most: float) -> None:

@@ -145,6 +145,16 @@ def test_what_ended_early_goes_on_without_loss_or_repetition(file, tmp_path, her
     assert "of another experiment" in capfd.readouterr().err
 
 
+def test_methods_may_be_run_one_after_the_other(file, tmp_path, here, capfd):
+    arguments = ["experiment", str(file()), "--output", str(tmp_path / "out"), "--resume"]
+    assert main([*arguments, "--method", "own"]) == 0
+    assert {record["method"] for record in read_records(tmp_path / "out" / "runs.jsonl")} == {"own"}
+    assert main([*arguments, "--method", "mgm", "--method", "own"]) == 0
+    assert len(read_records(tmp_path / "out" / "runs.jsonl")) == 16
+    assert main([*arguments, "--method", "mgn"]) == 2
+    assert "--method: unknown method 'mgn'; did you mean 'mgm'?" in capfd.readouterr().err
+
+
 def test_failures_are_results(file, tmp_path, here, capfd):
     text = TEXT.replace("generator: random, agents: 2, variables_per_agent: 2", "file: nowhere.npz")
     text = text.replace("problem.domain_size: [2, 3]", "local.runs: [1]")

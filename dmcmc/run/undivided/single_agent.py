@@ -114,7 +114,7 @@ def _decode(found: Relaxed, search: Search, seconds: float | None) -> None:
     values = np.zeros(search.parts.problem.n_variables, dtype=np.int64)
     found.elimination.choose(values)
     search.polish(values)
-    if found.z is not None and seconds is None:
+    if found.z is not None and seconds is None and not search.plain:
         search.improve(None, SWEEPS)
     elif found.z is not None and seconds is not None:
         search.improve_while_it_pays(seconds)
