@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,29 +70,39 @@ def conduct(
         return Told(len(known) + len(todo), len(known), 0)
     journal = Journal(folder / RESULTS)
     tell(f"{count_of(experiment, list(runs))}; {len(known)} done before" if known else count_of(experiment, list(runs)))
-    failed, begun = 0, time.perf_counter()
-
-    def done(place: int, answer: dict[str, Any]) -> None:
-        nonlocal failed
-        run = todo[place]
-        failed += answer["outcome"] != "done"
-        head = {"key": run.key, "case": dict(run.case), "method": run.method, "seed": run.seed}
-        journal.add(head | answer)
-        tell(_line(len(journal.records), len(runs), run, answer, elapsed(begun)))
-
+    work = _Work(journal, todo, len(known) + len(todo), tell, time.perf_counter())
     try:
         if world.size > 1:
             for place, run in enumerate(todo):
                 answer = carry_out(_job(run), world)
                 assert answer is not None
-                done(place, answer)
+                work.done(place, answer)
         else:
             memory = experiment.limits.memory
             limits = (experiment.limits.time, automatic_memory() if isinstance(memory, str) else memory)
-            carry_out_all([_job(run) for run in todo], jobs, limits, done)
+            carry_out_all([_job(run) for run in todo], jobs, limits, work.done)
     finally:
         journal.close()
-    return Told(len(known) + len(todo), len(known), failed)
+    return Told(len(known) + len(todo), len(known), work.failed)
+
+
+@dataclass
+class _Work:
+    """What is done of the runs to do."""
+
+    journal: Journal
+    todo: Sequence[Run]
+    total: int
+    tell: Tell
+    begun: float
+    failed: int = 0
+
+    def done(self, place: int, answer: dict[str, Any]) -> None:
+        """Write down what a run has brought."""
+        run = self.todo[place]
+        self.failed += answer["outcome"] != "done"
+        self.journal.add({"key": run.key, "case": dict(run.case), "method": run.method, "seed": run.seed} | answer)
+        self.tell(_line(len(self.journal.records), self.total, run, answer, elapsed(self.begun)))
 
 
 def _job(run: Run) -> dict[str, Any]:
