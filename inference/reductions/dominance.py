@@ -23,12 +23,12 @@ def remove_dominated(network: Network) -> int:
         if network.limit.over:
             break
         if network.private[v] and network.touching[v] and len(network.left[v]) > 1:
-            gone += _of_variable(network, v)
+            gone += remove_of(network, v)
     return gone
 
 
-def _of_variable(network: Network, v: int) -> int:
-    """Hold a variable's values against the most promising ones."""
+def remove_of(network: Network, v: int) -> int:
+    """Hold a variable's values against the most promising ones; return how many went."""
     gone, tables, order = 0, list[Array](), np.zeros(0, dtype=np.intp)
     for rank in range(_RIVALS):
         if len(network.left[v]) <= max(1, rank):

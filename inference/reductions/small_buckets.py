@@ -32,10 +32,9 @@ def eliminate_small(network: Network) -> int:
             continue
         if price > _SMALL:
             break
-        others = _others(network, v)
-        if not _pays(network, v, others):
+        if not pays(network, v):
             continue
-        _eliminate(network, v, others)
+        _eliminate(network, v, _others(network, v))
         count += 1
         for u in sorted(network.unpriced):
             if network.touching[u]:
@@ -58,8 +57,9 @@ def _price(network: Network, v: int) -> int:
     return _cells(network, (*_others(network, v), v))
 
 
-def _pays(network: Network, v: int, others: tuple[int, ...]) -> bool:
+def pays(network: Network, v: int) -> bool:
     """Return whether eliminating a variable is its agent's own affair, and leaves no more cells than there are."""
+    others = _others(network, v)
     if not network.private[v] or len(others) > _MOST_OTHERS:
         return False
     if _cells(network, others) > sum(network.tables[scope].size for scope in network.touching[v]):

@@ -15,7 +15,9 @@ from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.block_turns import BlockTurns
 from dmcmc.samplers.local_search.chains import ColumnChain, ColumnField, Contestant, Field, GraphField, Range, Start
 from dmcmc.samplers.local_search.exchange import ALONE, Exchange
+from dmcmc.samplers.local_search.graph import Graph, build_graph
 from dmcmc.samplers.local_search.heat import Heat
+from dmcmc.samplers.local_search.hopeless import slack_of, without_hopeless
 from dmcmc.samplers.local_search.order import sweep_order
 from dmcmc.samplers.local_search.race import RANGES, STRICT, Race, part_of_race
 from dmcmc.samplers.local_search.together import Together
@@ -74,6 +76,7 @@ class LocalSearch:
         self._chains, self._pace = 0, 0.0
         self._paired: Values | None = None
         self._together: Together | None = None
+        self._slack = float("inf")  # what an entry may lose in an assignment better than that which chains began with
 
     def first(self) -> Values:
         """Return a first assignment: greedy by factors, then each variable's best value until none is better."""
@@ -105,6 +108,8 @@ class LocalSearch:
         if self.better(best, values):
             found(best)
         if self.original.n_variables:
+            if self._race is None:
+                self._slack = slack_of(self.problem, best)
             heats = self._by_the_clock(best, seconds) if seconds is not None else self._by_work(best, sweeps)
             for better in heats:
                 best = better
@@ -206,7 +211,7 @@ class LocalSearch:
 
     @cached_property
     def _blocks(self) -> BlockTurns:
-        return BlockTurns(self.ascent.graph, self.seed + (self.exchange.rank << 96), self.threads)
+        return BlockTurns(self._graph, self.seed + (self.exchange.rank << 96), self.threads)
 
     def _told(self, over: bool) -> bool:
         """Return whether the first rank is out of time."""
@@ -219,11 +224,17 @@ class LocalSearch:
         return self.exchange.all(numbers if self.exchange.rank == 0 else numbers[:0])[0]
 
     @cached_property
+    def _graph(self) -> Graph:
+        """The problem as it was asked, what no better assignment has forbidden."""
+        strict = without_hopeless(self.original, self._slack)
+        return self.ascent.graph if strict is self.original else build_graph(strict)
+
+    @cached_property
     def _field(self) -> Field:
         """Columns where they fit, else the problem as it was asked."""
-        graph = self.ascent.graph
+        graph = self._graph
         if graph.dense == graph.scope_start.size - 1 and graph.columns <= ACCOUNT.part(_COLUMNS / 4, _MOST_COLUMNS):
-            return ColumnField(self.problem)
+            return ColumnField(without_hopeless(self.problem, self._slack))
         return GraphField(graph, sweep_order(self.original).variables)
 
     @property

@@ -123,7 +123,12 @@ class Controller:
         return filters and searched < _FOR_FILTERS * (state.elapsed + state.left)
 
     def _patient(self, grants: tuple[Grant, ...], state: State) -> tuple[Grant, ...]:
-        """Return what a search is granted that is all there is to do: no more than it is worth waiting for."""
+        """Return what a search is granted that is all there is to do.
+
+        Where nothing bounds what it could find, that is no more than it is worth waiting for: all of the time else.
+        """
+        if state.bound is not None and state.gap > 0:
+            return grants
         left = max(_PATIENCE, _TIMES * self._found) - (state.elapsed - self._found)
         self.settled = bool(grants) and left <= 0 and state.utility is not None
         if self.settled:

@@ -10,7 +10,7 @@ from dmcmc.run.controller.offer import COMBINE, SEARCH, Grant, Offer
 _COMFORT = 0.8  # of the time that is left may go to eliminations that would end the run
 _LEAST = 0.01  # seconds that are worth granting
 _SIDELINE = 0.1  # of a slice goes to the search while eliminations end the run
-_MOST_SEARCH = 0.5  # of a slice goes to the search while there is other work
+_MOST_SEARCH = 0.7  # of a slice goes to the search while there is other work
 
 
 @dataclass(frozen=True)

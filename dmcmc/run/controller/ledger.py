@@ -7,8 +7,11 @@ from dmcmc.run.controller.offer import BOUND, COMBINE, ELIMINATE, FILTER, SAMPLE
 
 # The part of what is at stake that a slice of time should bring, before any has been tried.
 _FIRST_HOPES = {ELIMINATE: 1.0, FILTER: 1.0, COMBINE: 0.5, BOUND: 0.65, SAMPLE: 0.25, SEARCH: 0.25}
-_LEAST = 0.15  # of the first hope is left to what has brought nothing lately: it is tried now and then
-_NEW = 0.5  # weight of the last slice among all before
+# Of the first hope is left to what has brought nothing lately: it is tried now and then. Where neither a bound nor the
+# search brings anything, the search has most of the time.
+_LEAST = {BOUND: 0.03, SEARCH: 0.25}
+_LEAST_ELSE = 0.15
+_NEW = 0.7  # weight of the last slice, as long as all before it
 _TRUST = 0.2  # seconds of work as estimated that a correction starts from
 _MOST = 8.0  # times the estimate, either way
 
@@ -75,13 +78,17 @@ class Ledger:
     def hope(self, kind: str, part: float) -> None:
         """Hope for a part of what is at stake from a kind; for a little at least, and no more than at first."""
         first = _FIRST_HOPES.get(kind, 1.0)
-        self.hopes[kind] = min(first, max(_LEAST * first, part))
+        self.hopes[kind] = min(first, max(_least(kind), part))
 
     def _learn(self, kind: str, brought: float) -> None:
-        first = _FIRST_HOPES.get(kind, 1.0)
         if kind not in (ELIMINATE, FILTER):  # what an elimination closes, at its end, is no matter of luck
-            hope = (1 - _NEW) * self.hopes.get(kind, first) + _NEW * min(1.0, brought)
-            self.hopes[kind] = max(_LEAST * first, hope)
+            hope = (1 - _NEW) * self.hopes.get(kind, 1.0) + _NEW * min(1.0, brought)
+            self.hopes[kind] = max(_least(kind), hope)
+
+
+def _least(kind: str) -> float:
+    """Return what is always hoped of a kind."""
+    return _LEAST.get(kind, _LEAST_ELSE) * _FIRST_HOPES.get(kind, 1.0)
 
 
 def _by_kind(brought: Iterable[Brought]) -> dict[str, Brought]:

@@ -14,11 +14,11 @@ class Sample:
     name = SAMPLE
 
     def offers(self, standing: Standing) -> list[Offer]:
-        """Offer what is sampled and can get better."""
+        """Offer what is sampled and can get better; an agent without interface is the search's affair."""
         return [
             Offer(self.name, standing.gain(number), number, weight=agent.weight)
             for number, agent in standing.agents.items()
-            if agent.may_improve and not agent.below.exhausted
+            if agent.may_improve and not agent.below.exhausted and agent.local.interface
         ]
 
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:

@@ -8,6 +8,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.reductions.glance import promise
 from dmcmc.inference.reductions.limit import Limit
 from dmcmc.inference.reductions.reduce import Reduction, reduce
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
@@ -18,6 +19,7 @@ _CHEAP = 1e7  # cells that are eliminated sooner than anything is reduced
 _GLANCE = 100_000  # words of search that show how many there are
 _TIME, _MEMORY = 0.1, 0.25  # of the budgets, at most
 _BYTES = 24  # of an entry: as it was, wide, and as it is in the end
+_MUCH = 0.2  # of what several agents have to themselves, where nothing is forbidden: a sample has to promise so much
 _LITTLE = 0.05  # of variables, values or entries: less is not worth being another problem
 
 
@@ -25,7 +27,7 @@ def reduction_of(original: Problem, dense: Problem, config: Settings, stop: Stop
     """Return the problem reduced; None where that is not wanted, or hardly changes it. The same on all ranks.
 
     A method that was asked for by name works on the problem as it is: what it does is what is to be seen. Of several
-    agents, only problems with hard constraints are reduced.
+    agents, problems without hard constraints are reduced where a sample of their variables promises something.
 
     Parameters
     ----------
@@ -53,7 +55,9 @@ def _may_pay(dense: Problem) -> bool:
     order = best_order(scopes, dense.domains, range(dense.n_variables), budget=_GLANCE, stake=0)
     if order.cells < _CHEAP:
         return False
-    return dense.n_agents == 1 or any(forbidden(factor.table).any() for factor in dense.factors)
+    if dense.n_agents == 1 or any(forbidden(factor.table).any() for factor in dense.factors):
+        return True
+    return promise(dense) >= _MUCH
 
 
 def _matters(original: Problem, reduction: Reduction) -> bool:

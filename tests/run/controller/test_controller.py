@@ -56,7 +56,7 @@ def test_accounts_add_up(entries, objective, bound):
     assert all(0 < hope <= 1 for hope in ledger.hopes.values())
 
 
-@pytest.mark.parametrize(("brought", "hope"), [(0.0, 0.15 * 0.25), (10.0, 0.1), (90.0, 0.25)])
+@pytest.mark.parametrize(("brought", "hope"), [(0.0, 0.25 * 0.25), (10.0, 0.1), (90.0, 0.25)])
 def test_a_search_hopes_for_as_much_of_the_gap_as_it_has_brought_before_that_was_known(brought, hope):
     controller, first = Controller([0]), Ledger().hopes
     controller.enter(State(2.0, 8.0, 100.0, 200.0), [Brought(SAMPLE, 1.0), Brought(SEARCH, 1.0, objective=brought)])
@@ -117,7 +117,28 @@ def test_without_an_answer_most_of_the_time_looks_for_one():
     assert given_time[SAMPLE] == pytest.approx(2 * given_time[BOUND])
 
 
-def test_a_search_alone_goes_on_ten_times_as_long_as_the_best_took_to_be_found():
+def test_where_neither_a_bound_nor_the_search_brings_anything_the_search_has_most_of_the_time():
+    controller, shares, now = Controller([0]), [], 1.0
+    done = [Brought(BOUND, 0.5, closed=5.0), Brought(SEARCH, 0.5)]
+    for bound in (20.0, 15.0, 14.0, 14.0, 14.0):
+        controller.enter(State(now, 100.0 - now, 0.0, bound), done)
+        grants = controller.decide([Offer(BOUND, bound, 0), Offer(SEARCH, math.inf)])
+        seconds = {grant.kind: grant.seconds for grant in grants}
+        shares.append(seconds[SEARCH] / sum(seconds.values()))
+        done = [Brought(kind, taken, closed=1.0 * (kind == BOUND)) for kind, taken in seconds.items()]
+        now *= 2
+    assert shares[0] < 0.3 and shares == sorted(shares) and shares[-1] > 0.5
+
+
+def test_a_run_does_not_end_before_its_time_with_a_gap():
+    controller = Controller([0])
+    controller.enter(State(0.1, 1000.0, 5.0, 9.0), [])
+    controller.enter(State(900.0, 100.0, 5.0, 9.0), [])
+    (grant,) = controller.decide([Offer(SEARCH, math.inf)])
+    assert grant.seconds == pytest.approx(100.0) and not controller.settled
+
+
+def test_a_search_alone_and_without_a_bound_goes_on_ten_times_as_long_as_the_best_took_to_be_found():
     controller = Controller([0])
     controller.enter(State(0.1, 1000.0, 5.0), [])
     controller.enter(State(4.0, 996.0, 7.0), [])

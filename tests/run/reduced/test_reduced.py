@@ -20,6 +20,7 @@ def always(monkeypatch):
     """Everything is reduced, however small."""
     monkeypatch.setattr(before, "_CHEAP", 0.0)
     monkeypatch.setattr(before, "_LITTLE", 0.0)
+    monkeypatch.setattr(before, "_MUCH", 0.0)
 
 
 def random_problem(seed, agents=1, whole=True):
@@ -53,6 +54,38 @@ def test_the_answer_is_proven_for_what_was_asked(always, seed):
         assert problem.evaluate(result.assignment).objective == result.objective
         assert result.bound >= optimum - 1e-9
         assert sum(agent.variables for agent in result.agents) == problem.n_variables
+
+
+def soft_network(seed, agents=3, hidden=6, size=3):
+    """Agents in a ring, a tree of their own hidden variables each; nothing is forbidden."""
+    rng = np.random.default_rng(seed)
+    factors, owner = [], np.repeat(np.arange(agents), hidden + 1).tolist()
+    for a in range(agents):
+        first = a * (hidden + 1)
+        scopes = [(first, first + 1), *((first + 1 + int(rng.integers(k)), first + 1 + k) for k in range(1, hidden))]
+        scopes += [(first, ((a + 1) % agents) * (hidden + 1)), (first + hidden,)]
+        factors += [Factor.of(scope, rng.integers(-9, 9, (size,) * len(scope))) for scope in scopes]
+    names = tuple(f"x{v}" for v in range(len(owner)))
+    return Problem(names, [size] * len(owner), tuple(f"a{i}" for i in range(agents)), owner, tuple(factors))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_agents_have_to_themselves_is_eliminated_though_nothing_is_forbidden(monkeypatch, seed):
+    monkeypatch.setattr(before, "_CHEAP", 0.0)
+    problem = soft_network(seed)
+    plain, result = dmcmc.solve(problem, reduce="none"), dmcmc.solve(problem)
+    assert plain.reductions is None and result.reductions.eliminated + result.reductions.fixed >= 3 * 6
+    assert (result.status, result.objective) == ("optimal", plain.objective)
+    assert problem.evaluate(result.assignment).objective == plain.objective
+
+
+def test_what_promises_nothing_is_not_reduced(monkeypatch):
+    monkeypatch.setattr(before, "_CHEAP", 0.0)
+    rng = np.random.default_rng(0)
+    pairs = [(a, b) for a in range(8) for b in range(a + 1, 8) if (a < 4) == (b < 4) or b == a + 4]
+    factors = tuple(Factor.of(pair, rng.integers(-9, 9, (4, 4))) for pair in pairs)
+    problem = Problem(tuple("abcdefgh"), [4] * 8, ("me", "you"), [0] * 4 + [1] * 4, factors)
+    assert dmcmc.solve(problem).reductions is None
 
 
 def test_what_was_taken_out_is_told(always):
