@@ -16,8 +16,10 @@ WCSP = "small 4 2 4 100 2 2 2 2 2 0 1 0 2 0 1 3 1 0 5 2 1 2 1 1 0 0 4 2 2 3 0 1 
 QUICK = {
     "benchmarks.bounds.providers": "--seconds 0.01 --only ms_A10_n10_D24 --close 0.01",
     "benchmarks.elimination.buckets": "--cells 500",
-    "benchmarks.elimination.incomplete": "--only spot5/404 --seconds 5",
+    "benchmarks.elimination.cube": "--only 404 --limit 5",
+    "benchmarks.elimination.incomplete": "--agreements 3 --sizes 3",
     "benchmarks.elimination.instances": "--device cpu",
+    "benchmarks.elimination.kept": "--only spot5/404 --seconds 5",
     "benchmarks.elimination.matching": "--only spot5/404",
     "benchmarks.elimination.minibuckets": "--only spot5/404",
     "benchmarks.elimination.orders": "--seconds 0.05",

@@ -1,64 +1,38 @@
-"""Incomplete tables: rows a second beside the bytes moved and beside dense, and what filtering leaves of instances.
+"""Incomplete tables: rows a second beside the bytes moved and beside dense.
 
-    DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.incomplete [--seconds 60] [--only TEXT] [--output FILE]
+    python -m benchmarks.elimination.incomplete [--output FILE]
 
-FOLDER holds instances/. First random buckets of every density: the same rows dense, incomplete and, if there is one, on
+First random buckets of every density: the same rows dense, incomplete and, if there is one, on
 the GPU. Then a bucket: three tables over three variables each, of some density, joined over six variables, of which one
 is eliminated; incomplete and dense, all cores, and what an elimination chooses (its time has that of the bounds in it;
 ``of best``: what it has chosen takes so many times the better of the two). GB/s: of the rows of the message, beside
-what a copy moves. Then instances, with the known optimum as incumbent, or the best of a search
-in a tenth of the seconds: rows that were kept, bytes of all messages, and what the process has grown by, beside the
-bytes of the dense plan.
+what a copy moves.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-import dmcmc
-from benchmarks.harness import Columns, Report, instances, options, timed
-from dmcmc import Problem
+from benchmarks.harness import Columns, Report, options, timed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.incomplete.bucket import Making, Room
-from dmcmc.inference.incomplete.filtering import Filtering, z_within
+from dmcmc.inference.incomplete.filtering import Filtering
 from dmcmc.inference.incomplete.outside import Relaxing
 from dmcmc.inference.incomplete.steps import Bucket, Input, steps_of
 from dmcmc.inference.incomplete.table import Incomplete
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
-from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.inference.runtime.memory import resident_memory
 from dmcmc.inference.runtime.threads import cores
 
-AGREEMENTS = 1000
 DENSITIES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
-SIZES, SCOPES = (12, 24), ((0, 1, 2), (0, 3, 4), (0, 2, 5))
+SCOPES = ((0, 1, 2), (0, 3, 4), (0, 2, 5))
 MOST = 8 << 30  # bytes of messages
-# Utilities of the known optima; where there is none, a search of a tenth of the time finds the incumbent.
-OPTIMA = {
-    "spot5/42b.wcsp": 155050,
-    "spot5/404.wcsp": 114,
-    "iscas89/s1196.wcsp": 95,
-    "iscas89/c499.wcsp": None,
-    "linkage/pedigree13.uai": None,
-    "celar/CELAR6-SUB1-24.wcsp.xz": 2656,
-    "celar/CELAR7-SUB0.wcsp.xz": 10310,
-    "coloring_wcsp/queen5_5_3.wcsp": 29,
-    "coloring_wcsp/myciel5g_4.wcsp": 4,
-    "grids/90-20-5.uai": None,
-    "grids/75-26-5.uai": None,
-    "spot5_from_uai/408.wcsp": 6228,
-    "tb2_default/cap131.wcsp": 7934385,
-}
 
 
 def sparse_bucket(density: float, size: int) -> Query:
@@ -116,10 +90,10 @@ def chosen(query: Query) -> str:
     return "dense" if 0 in work.joined else "rows"
 
 
-def agreement(say: Report) -> None:
+def agreement(say: Report, agreements: int) -> None:
     """Compare messages of random buckets of every density, to the bit: dense, incomplete, on a GPU."""
     rng, alike, there = np.random.default_rng(1), 0, gpu_problem() is None
-    for _ in range(AGREEMENTS):
+    for _ in range(agreements):
         domains = rng.integers(2, 6, 5)
         scopes = [(0, *sorted(1 + rng.permutation(4)[: rng.integers(1, 4)])) for _ in range(3)]
         factors = []
@@ -136,7 +110,7 @@ def agreement(say: Report) -> None:
         turned = [one.reordered(dense.scope, domains) for one in found]
         same = (np.array_equal(t.keys, expected.keys) and np.array_equal(t.values, expected.values) for t in turned)
         alike += all(same)
-    say(f"{alike} of {AGREEMENTS} random buckets: the same rows dense, incomplete{', on the GPU' if there else ''}")
+    say(f"{alike} of {agreements} random buckets: the same rows dense, incomplete{', on the GPU' if there else ''}")
     say()
 
 
@@ -172,68 +146,16 @@ def densities(say: Report, size: int) -> None:
         )  # fmt: skip
 
 
-def query_of(problem: Problem) -> Query:
-    """Return the elimination of all of a problem."""
-    dense = densify(problem, 1 << 30).problem
-    factors = [f for f in dense.factors if f.scope]
-    arithmetic = choose_arithmetic(factors)
-    order = best_order([f.scope for f in factors], dense.domains, range(dense.n_variables), budget=SEARCH_LONG)
-    return Query([arithmetic.encode(f) for f in factors], dense.domains, order.variables, (), arithmetic)
-
-
-def incumbent_of(problem: Problem, query: Query, known: float | None, seconds: float) -> float | None:
-    """Return the utility, without constants, of the best that is known."""
-    objective = known
-    if objective is None:
-        objective = dmcmc.solve(problem, timeout=seconds, method="annealing", bound="none").objective
-    if objective is None:
-        return None
-    constants = sum(f.table.item() for f in problem.factors if not f.scope)
-    utility = (objective if problem.sense == "max" else -objective) - constants
-    return round(utility) if query.arithmetic.exact else float(utility)
-
-
-def filtered(problem: Problem, known: float | None, seconds: float) -> tuple[object, ...]:
-    """Return what filtering makes of an instance: the cells of a line."""
-    query = query_of(problem)
-    exact = plan_elimination(query.scopes, query.domains, query.order)
-    incumbent, before = incumbent_of(problem, query, known, seconds / 10), resident_memory()
-    begun = time.perf_counter()
-    for entries in (20_000, 6_000_000, 60_000_000):
-        z = z_within(query, entries)
-        work = Filtering(query, incumbent, z, MOST, cores())
-        try:
-            better = work.go_on(Stop(begun + seconds)).utility
-            how = "optimal" if better is None else f"better: {better}"
-        except ResourceError as error:
-            how = type(error).__name__
-        if how != "TooMuch":
-            break
-    rows, took = sum(m.rows for m in work.messages), time.perf_counter() - begun
-    dense, grown = exact.entries * query.arithmetic.dtype.itemsize, resident_memory() - before
-    return (z, exact.width, dense / 2**20, rows, work.held / 2**20, grown / 2**20, took, how)
-
-
 def main() -> None:
-    """Measure a bucket at every density, then instances."""
-    parser = options(__file__, __doc__, only=True)
-    parser.add_argument("--seconds", type=float, default=60.0)
+    """Compare messages of small buckets, then measure a bucket at every density."""
+    parser = options(__file__, __doc__)
+    parser.add_argument("--agreements", type=int, default=1000, help="random buckets that are compared")
+    parser.add_argument("--sizes", type=int, nargs="*", default=[12, 24], help="values of a variable")
     given = parser.parse_args()
     say = Report(__file__, given)
-    if not given.only:
-        agreement(say)
-        for size in SIZES:
-            densities(say, size)
-    columns = Columns(
-        ("instance", "32s"), ("z", ">4d"), ("width", ">6d"), ("dense MiB", ">11.4g"), ("rows", ">11d"),
-        ("MiB", ">9.1f"), ("grown MiB", ">10.1f"), ("s", ">8.2f"), ("", "s"),
-    )  # fmt: skip
-    say()
-    say(columns.head)
-    for name, known in OPTIMA.items():
-        path = instances("instances") / name
-        if given.only in name and path.exists():
-            say(columns.line(name, *filtered(dmcmc.load(path), known, given.seconds)))
+    agreement(say, given.agreements)
+    for size in given.sizes:
+        densities(say, size)
     say.keep()
 
 

@@ -1,0 +1,59 @@
+"""Table III of CUBE: SPOT5 proven by this project, beside dense tables and what the paper took.
+
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.cube [--memory 16GiB] [--limit 300] [--gpu-memory 60GiB]
+
+FOLDER holds instances/ with spot5/. ``solve`` is ``dmcmc solve FILE --timeout LIMIT``, which ends when it has its
+proof; ``dense`` is ``--method exact``, all tables dense, where those fit. Seconds are those of a solve in a process of
+its own: start-up, compiling and reading are not counted, all else is. The paper's are of one NVIDIA Tesla K40,
+transfers and preprocessing included, and of its sequential version. Instances that are not in FOLDER are left out.
+"""
+
+import os
+
+from benchmarks.harness import Columns, Report, instances, options
+from benchmarks.solving.solve_instances import run
+from dmcmc.config.units import bytes_of
+from dmcmc.inference.runtime.device import gpu_problem
+
+PAPER = {  # seconds: CUDA-BE, sequential BE
+    "54": (3.01, 965.66), "29": (5.36, 2656.72), "404": (12.40, 7584.12), "503": (17.46, 6347.98),
+    "42b": (58.42, 31637.91), "505b": (77.17, 53710.41), "408b": (120.79, 76456.15),
+}  # fmt: skip
+TABLE = Columns(
+    ("instance", "<10"), ("device", "<8"), ("memory GiB", ">10.0f"), ("solve", "<10"), ("objective", ">10"),
+    ("bound", ">10"), ("s", ">8.2f"), ("dense", "<10"), ("s", ">8.2f"), ("paper GPU", ">9.2f"), ("CPU", ">9.2f"),
+    ("", "s"),
+)  # fmt: skip
+
+
+def main() -> None:
+    """Print and write the table."""
+    parser = options(__file__, __doc__, memory="16GiB", only=True)
+    parser.add_argument("--limit", type=float, default=300.0)
+    parser.add_argument("--cores", type=int, default=2)
+    parser.add_argument("--gpu-memory", type=bytes_of, default=bytes_of("60GiB"), help="budget.memory beside a GPU")
+    given = parser.parse_args()
+    given.device = "auto"
+    own = set(sorted(os.sched_getaffinity(0))[: given.cores])
+    say = Report(__file__, given, cores_used=len(own))
+    say(TABLE.head)
+    for name, (theirs, sequential) in PAPER.items():
+        path = instances("instances") / "spot5" / f"{name}.wcsp"
+        if not path.exists() or given.only not in name:
+            continue
+        for device in ("cpu", "cuda") if gpu_problem() is None else ("cpu",):
+            memory = given.memory if device == "cpu" else given.gpu_memory
+            more = ["--device", device, "--set", f"budget.memory={int(memory)}"]
+            found = run(path, "--timeout", str(given.limit), *more, limit=2 * given.limit + 120, cores=own)
+            dense = run(path, "--method", "exact", *more, limit=4 * given.limit, cores=own)
+            row = [found.get(key) for key in ("status", "objective", "bound", "time")]
+            row = [str(cell) if isinstance(cell, int) else cell for cell in row]
+            why = " ".join(one["error"][:80] for one in (found, dense) if "error" in one)
+            row.append("too large" if "budget.memory" in dense.get("error", "") else dense.get("status", "none"))
+            row.append(dense.get("time"))
+            say(TABLE.line(name, device, memory / 2**30, *row, theirs, sequential, why))
+    say.keep()
+
+
+if __name__ == "__main__":
+    main()
