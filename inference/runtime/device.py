@@ -1,6 +1,8 @@
 """The GPU: whether there is one, its memory, its streams. All allocation on the device happens here."""
 
+import ctypes
 import weakref
+from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -179,6 +181,39 @@ class Device:
         driver.cuKernelSetAttribute(attribute, size, function.handle, self._cuda.get_current_device().id)
         self._allowed[kernel, types] = size
 
+    def repeated(self, kernel: Any, arguments: Sequence[Any], changing: int) -> Callable[[int, int, int], None]:
+        """Return what launches a kernel with these arguments but one whole number: (that, blocks, threads of a block).
+
+        Numba looks at all arguments at every launch, which takes longer than many kernels do.
+
+        Parameters
+        ----------
+        changing
+            Which argument is given at every launch.
+        """
+        if self._simulated:
+
+            def simulated(number: int, blocks: int, threads: int) -> None:
+                kernel[blocks, threads](*arguments[:changing], number, *arguments[changing + 1 :])
+
+            return simulated
+        from cuda.bindings import driver as bindings
+
+        compiled = kernel.compile(tuple(kernel.typeof_pyval(a) for a in arguments))
+        words = [_words(argument) for argument in arguments]
+        flat = [word for some in words for word in some]
+        pointers = (ctypes.c_void_p * len(flat))(*map(ctypes.addressof, flat))
+        function = bindings.CUfunction(int(compiled._codelibrary.get_cufunc().handle))
+        held, where = (arguments, flat, compiled), ctypes.addressof(pointers)
+
+        def launch(number: int, blocks: int, threads: int) -> None:
+            words[changing][0].value = number
+            (error,) = bindings.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, 0, where, 0)
+            if error != bindings.CUresult.CUDA_SUCCESS:
+                raise RuntimeError(f"{kernel.__name__}: {error.name}: {len(held[1])} words, {len(pointers)} pointers")
+
+        return launch
+
     def load(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
         """Compile a kernel for arguments of these types, or find it on disk; without a launch."""
         if not self._simulated:
@@ -193,6 +228,15 @@ class Device:
         self._buffers.clear()
         self._free.clear()
         self._pinned.clear()
+
+
+def _words(argument: Any) -> list[Any]:
+    """Return an argument as Numba's kernels take it: of an array two empty words, sizes, place, shape and strides."""
+    if not hasattr(argument, "__cuda_array_interface__"):
+        number = isinstance(argument, float | np.floating)
+        return [ctypes.c_double(argument) if number else ctypes.c_int64(int(argument))]
+    sizes = argument.size, argument.dtype.itemsize, argument.__cuda_array_interface__["data"][0]
+    return [ctypes.c_int64(word) for word in (0, 0, *sizes, *argument.shape, *argument.strides)]
 
 
 @lru_cache

@@ -1,5 +1,7 @@
 """Passes over a junction tree on an NVIDIA GPU: the tables stay there, what is asked for comes back."""
 
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -107,18 +109,23 @@ class CudaPasses:
         forget[-(-targets.size // THREADS), THREADS](made, targets.size, self._state)
         lowest = number.type(self.host.numbers.lowest)
         half = number.type(lowest // 2) if number.kind == "i" else lowest
+        common = self._arena, there, 0, self._state, lowest, half
+
+        @cache
+        def launcher(kind: int, width: int) -> Callable[[int, int, int], None]:
+            if kind == ALONE:
+                return device.repeated(alone_kernel(number.type, width, operation), (*common, room), 2)
+            wide = kind == WIDE
+            kernel = wide_kernel(number.type, width, operation) if wide else matrix_kernel(number.type, operation)
+            return device.repeated(kernel, common, 2)
+
         for i, (width, kind, place, blocks) in enumerate(launches.tolist()):
             if i % _LOOK == _LOOK - 1:
                 stop.check()
-            common = self._arena, there, place, self._state, lowest, half
+            launcher(kind, width)(place, blocks, THREADS)
             if kind == ALONE:
-                alone_kernel(number.type, width, operation)[blocks, THREADS](*common, room)
-                messages = int(words[place])
-                finish_kernel(number.type, operation)[messages, THREADS](*common, room, WIDTHS[width])
-            elif kind == WIDE:
-                wide_kernel(number.type, width, operation)[blocks, THREADS](*common)
-            else:
-                matrix_kernel(number.type, operation)[blocks, THREADS](*common)
+                whole = (*common[:2], place, *common[3:], room, WIDTHS[width])
+                finish_kernel(number.type, operation)[int(words[place]), THREADS](*whole)
         self._fetch(what, cliques, targets)
 
     def _fetch(self, what: int, cliques: Ints, targets: Ints) -> None:
