@@ -17,6 +17,7 @@ from dmcmc.run.setup import Setup
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
+from dmcmc.samplers.methods.blocks import BlockSolver
 
 _LOG = logging.getLogger(__name__)
 _TITLE = "opening the GPU (kernels are compiled the first time only)"
@@ -65,6 +66,6 @@ def _load(setup: Setup, mine: list[int]) -> None:
     for method in sorted({choice.method for choice in choices.values()}):
         solver = registry.get(method)
         sampled = [agent for agent, choice in choices.items() if choice.method == method and not choice.listed]
-        if isinstance(solver, ChainSolver) and sampled:
+        if isinstance(solver, ChainSolver | BlockSolver) and sampled:
             updates = sum(int(setup.surveys[agent].updates) for agent in sampled)
             solver.load([locals_[agent] for agent in sampled], setup.sampling(), updates)

@@ -12,10 +12,11 @@ from dmcmc.samplers.blocks.sweep_kernels import total, typical_spread
 _ORDERED = 1 << 12  # variables of graphs that get an elimination order
 _WORDS = 2_000_000  # of search for it
 _GROWN, _CUT = (0, 1), (2, 3)  # kinds of blocks, as kernels number them
-_HOT = (0.1, 0.02, 0.4, 0.1)  # first temperatures of cycles, in typical spreads of a conditional
+HOT = (0.1, 0.02, 0.4, 0.1)  # first temperatures of cycles, in typical spreads of a conditional
+DESCENT = 0.25  # of the work on a row goes into moves at temperature 0, before annealing
 _COOLED, _STEPS, _COLD = 1 / 30, 10, 4  # last temperature over the first, steps on the way, steps at 0 after them
 _STEP, _LONGEST = 1 << 14, 8  # cells of a step for each variable; how often it is doubled, after all cycles
-_LIMITS = (1 << 8, 1 << 12, 1 << 15, 1 << 18)  # cells of a bucket
+LIMITS = (1 << 8, 1 << 12, 1 << 15, 1 << 18)  # cells of a bucket
 _COLUMNS = 6  # what kernels keep of an arm
 
 
@@ -41,12 +42,12 @@ class BlockSearch:
         self.order = self.rank = np.arange(graph.domains.size)
         self.room = new_room(graph, False)
         self.arms = np.concatenate([_arms((SWEEP,))[:1], _arms(_GROWN)])
-        self._lineage, self._left, self._cycles = np.zeros(0, dtype=np.int64), list[float](), 0
+        self._lineage, self._left, self._cycles, self._cells = np.zeros(0, dtype=np.int64), list[float](), 0, 0
 
     @property
     def cuts(self) -> bool:
         """Whether blocks are cut from the whole graph, too."""
-        return len(self.arms) > 1 + len(_GROWN) * len(_LIMITS)
+        return len(self.arms) > 1 + len(_GROWN) * len(LIMITS)
 
     def cut(self, order: NDArray[np.int64]) -> None:
         """Have blocks cut from the whole graph, too, along an elimination order."""
@@ -87,11 +88,10 @@ class BlockSearch:
         while work > 0 and not halt[0] and self.graph.free:
             if not self._left:
                 self._lineage = best.copy()
-                hot = _HOT[self._cycles % len(_HOT)] * (float(typical_spread(self.graph, best)) or 1.0)
-                self._left = [*np.geomspace(hot, hot * _COOLED, _STEPS).tolist(), *[0.0] * _COLD]
+                spread = float(typical_spread(self.graph, best)) or 1.0
+                self._cells, self._left = cooling(self._cycles, spread)
                 self._cycles += 1
-            doubled = min(_LONGEST, (self._cycles - 1) // len(_HOT))
-            step, temperature = min(work, (_STEP << doubled) * self.graph.free), self._left.pop(0)
+            step, temperature = min(work, self._cells * self.graph.free), self._left.pop(0)
             self.improve(self._lineage, step, halt, temperature)
             work -= step
             if temperature == 0 and self.worth(self._lineage) > self.worth(best):
@@ -103,15 +103,21 @@ class BlockSearch:
         return float(total(self.graph, z))
 
 
+def cooling(cycle: int, spread: float) -> tuple[int, list[float]]:
+    """Return the cells of a step, for each variable, and the temperatures of a cycle's steps."""
+    hot, doubled = HOT[cycle % len(HOT)] * spread, min(_LONGEST, cycle // len(HOT))
+    return _STEP << doubled, [*np.geomspace(hot, hot * _COOLED, _STEPS).tolist(), *[0.0] * _COLD]
+
+
 def order_for_cuts(graph: Priced, stop: Stop) -> NDArray[np.int64] | None:
-    """Return an elimination order of the whole graph; None where it is too large."""
-    n = graph.domains.size
-    if n > _ORDERED:
+    """Return an elimination order of all variables that move; None where they are too many."""
+    if graph.free > _ORDERED:
         return None
-    order = best_order(graph.scopes(), graph.domains, range(n), budget=_WORDS, stop=stop, stake=0)
+    free, n = graph.free, graph.domains.size
+    order = best_order(graph.scopes(), graph.domains, range(free), range(free, n), _WORDS, stop, 0)
     return np.array(order.variables, dtype=np.int64)
 
 
 def _arms(kinds: tuple[int, ...]) -> NDArray[np.float64]:
     """Return arms that have not been used: each kind with each limit."""
-    return np.array([[kind, limit, *[0.0] * (_COLUMNS - 2)] for kind in kinds for limit in _LIMITS])
+    return np.array([[kind, limit, *[0.0] * (_COLUMNS - 2)] for kind in kinds for limit in LIMITS])

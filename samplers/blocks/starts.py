@@ -27,7 +27,7 @@ from dmcmc.samplers.blocks.sweep_kernels import typical_spread
 _ENTRIES, _SHARE = 1 << 22, 1 / 32  # of all tables at most, and the part of the budget for them
 _FACTORS = 20_000  # more take too long to be planned
 _BITS = 44  # of the sum of all tables: int64 leaves room for shifts
-_LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
+LOWEST = int(np.iinfo(np.int64).min) // ADDENDS
 _TEMPERATURES = (0.0, 0.1, 0.3, 0.03)  # in turn, in typical spreads of a conditional
 
 
@@ -47,13 +47,17 @@ class Starts:
     def __init__(self, done: Elimination, spread: float, key: NDArray[np.uint64]) -> None:
         self.done, self.spread, self.key = done, spread, key
 
-    def draw(self, chain: int, number: int) -> NDArray[np.int64]:
-        """Return a chain's start of a number; the same every time."""
+    def draw(self, chain: int, number: int, given: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """Return a chain's start of a number, the same every time; ``given`` has the values of what is not drawn."""
         program = self.done.plan.program
-        values = np.zeros(program.domains.size, dtype=np.int64)
-        temperature = self.spread * _TEMPERATURES[(chain + number) % len(_TEMPERATURES)]
-        draw_backward(program, self.done.arena, values, _LOWEST, temperature, self.key, chain, number)
+        values = np.zeros(program.domains.size, dtype=np.int64) if given is None else given.copy()
+        temperature = float(self.temperatures(np.array(chain + number)))
+        draw_backward(program, self.done.arena, values, LOWEST, temperature, self.key, chain, number)
         return values
+
+    def temperatures(self, turns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the temperatures of some turns: a chain's number and its start's added up."""
+        return self.spread * np.array(_TEMPERATURES)[turns % len(_TEMPERATURES)]
 
 
 def starts_of(
@@ -64,7 +68,7 @@ def starts_of(
     Parameters
     ----------
     order : (n,) int64
-        Of the elimination.
+        Of the elimination; variables that are not in it are given when a start is drawn.
     values : (n,) int64
         Any assignment: what a conditional's spread is measured at.
     """
@@ -72,18 +76,19 @@ def starts_of(
     if not 0 < factors <= _FACTORS or graph.dense < factors:
         return None
     entries, scopes, sequence = int(ACCOUNT.part(_SHARE / 8, _ENTRIES)), graph.scopes(), order.tolist()
+    kept = tuple(np.setdiff1d(np.arange(graph.domains.size), order).tolist())
 
     def plan_of(z: int) -> Plan:
         stop.check()
-        return plan_mini_buckets(scopes, graph.domains, sequence, (), z, True)
+        return plan_mini_buckets(scopes, graph.domains, sequence, kept, z, True)
 
     try:
         _, plan = largest_fitting(most_z(graph.domains, sequence, entries), least_z(scopes, sequence), entries, plan_of)
         if plan.entries > entries:
             return None
         flat, scale = _encoded(graph)
-        total = int(sum(np.abs(np.where(flat.data == _LOWEST, 0, flat.data)).tolist()))
-        done = eliminate_matched(flat, plan, Arithmetic(np.dtype(np.int64), _LOWEST, total), stop=stop)
+        total = int(sum(np.abs(np.where(flat.data == LOWEST, 0, flat.data)).tolist()))
+        done = eliminate_matched(flat, plan, Arithmetic(np.dtype(np.int64), LOWEST, total), stop=stop)
     except (OutOfMemory, OutOfTime):
         return None
     return Starts(done.elimination, scale * float(typical_spread(graph, values)), key)
@@ -95,5 +100,5 @@ def _encoded(graph: Priced) -> tuple[FlatTables, float]:
     finite = np.where(hard, 0.0, graph.data)
     largest = float(np.maximum.reduceat(np.abs(finite), graph.at).sum())
     scale = 2.0 ** math.floor(_BITS - math.log2(largest)) if largest > 0 else 1.0
-    data = np.where(hard, _LOWEST, np.rint(finite * scale).astype(np.int64))
+    data = np.where(hard, LOWEST, np.rint(finite * scale).astype(np.int64))
     return FlatTables(graph.scope_start, graph.scope, np.append(graph.at, data.size), data), scale

@@ -8,7 +8,7 @@ import numpy as np
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 
-_SALT, _SHIFT = 3, 3  # below the number: no other draw with this key has it
+SALT, SHIFT = 3, 3  # below the number: no other draw with this key has it
 
 
 @njit(nogil=True)
@@ -54,7 +54,7 @@ def draw_backward(program, arena, values, lowest, temperature, key, chain, numbe
             b -= 1
         if temperature > 0:
             for x in range(size):
-                word = philox(key[0], key[1], chain, number << _SHIFT | _SALT, v, x)[0]
+                word = philox(key[0], key[1], chain, number << SHIFT | SALT, v, x)[0]
                 total[x] -= temperature * math.log(-math.log(uniform(word)))
         best = 0
         for x in range(1, size):

@@ -4,8 +4,10 @@ Hamze & de Freitas, "From Fields to Trees" (UAI 2004), with blocks of any small 
 variables freeze: tables full of zeros or of steep costs.
 """
 
+import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,10 +16,12 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.blocks.room import Priced
-from dmcmc.samplers.blocks.search import BlockSearch
+from dmcmc.samplers.blocks.search import DESCENT, BlockSearch, order_for_cuts
+from dmcmc.samplers.blocks.starts import Starts, starts_of
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.local_search.block_turns import priced
 from dmcmc.samplers.local_search.graph import build_graph
@@ -27,7 +31,8 @@ from dmcmc.samplers.model.rng import chain_key
 
 _DRAW = 100  # cells that a draw of a variable counts for, of those that the configuration asks for
 _RATE = 2e8  # cells a second, where a first pass has so many seconds
-_DESCENT = 0.25  # of the work goes into moves at temperature 0, before annealing
+
+States = NDArray[np.int32]
 
 
 class BlockSolver:
@@ -55,32 +60,26 @@ class BlockSolver:
             sampling.progress(1)
         return tables
 
+    def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
+        """Load what sampling agents uses on a GPU, where so many draws would be worth the way there."""
+        local = min(problems, key=lambda local: len(local.hidden) or math.inf)
+        if local.hidden and sampling.backend.samples_on_gpu(updates) and _fit_device(graph := _graph(local)):
+            first, key = np.zeros((1, graph.domains.size), dtype=np.int32), np.zeros(2, dtype=np.uint64)
+            order = np.arange(graph.free)
+            starts = starts_of(graph, order, first[0].astype(np.int64), key, sampling.backend.stop)
+            _on_gpu(graph, key, replace(sampling, seconds=None), first, 1, (order, starts))
+
 
 def _solve(local: LocalProblem, sampling: Sampling, rows: int) -> SampledTable:
     """Sample the rows of one agent; ``rows`` are those of all agents that share the seconds."""
-    start, threads, hidden = time.perf_counter(), sampling.backend.threads, len(local.hidden)
-    graph = _graph(local)
-    states = np.zeros((local.rows, hidden), dtype=np.int64)
-    if sampling.incumbent is not None:
-        states[:] = sampling.incumbent[list(local.hidden)]
+    begun, hidden = time.perf_counter(), len(local.hidden)
     work = sampling.runs * sampling.samples * hidden * _DRAW
-    if sampling.seconds is not None:
-        work = min(work, int(sampling.seconds * threads * _RATE / max(1, rows)))
-    key, halt = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64), np.zeros(1, dtype=np.uint8)
-
-    def sample(first: int) -> None:
-        for row in range(first, local.rows, threads):
-            if halt[0]:
-                return
-            interface = np.unravel_index(row, local.interface_shape) if local.interface else ()
-            z = np.array([*states[row], *interface], dtype=np.int64)
-            search = BlockSearch(graph, key, row)
-            search.improve(z, int(_DESCENT * work), halt)
-            states[row] = search.anneal(z, work - int(_DESCENT * work), halt)[:hidden]
-
-    if hidden:
-        tasks = [partial(sample, first) for first in range(min(threads, local.rows))]
-        run_watched(tasks, threads, sampling.backend.stop, halt)
+    first = np.zeros((local.rows, hidden + len(local.interface)), dtype=np.int32)
+    if sampling.incumbent is not None:
+        first[:, :hidden] = sampling.incumbent[list(local.hidden)]
+    if local.interface:
+        first[:, hidden:] = np.indices(local.interface_shape, dtype=np.int32).reshape(len(local.interface), -1).T
+    states = (_sampled(local, sampling, first, work, rows) if hidden else first)[:, :hidden].astype(np.int64)
     domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
     values = evaluate_rows(flatten_local(local), domains, states, local.interface_shape, sampling.arithmetic)
     return SampledTable(
@@ -88,8 +87,79 @@ def _solve(local: LocalProblem, sampling: Sampling, rows: int) -> SampledTable:
         upper=None,
         witness=partial(_witness, local, states),
         method=BlockSolver.name,
-        seconds=time.perf_counter() - start,
+        seconds=time.perf_counter() - begun,
     )
+
+
+def _sampled(local: LocalProblem, sampling: Sampling, first: States, work: int, rows: int) -> States:
+    """Return the best state found for each row, from the first ones and from starts that know the agent's problem."""
+    graph, stop = _graph(local), sampling.backend.stop
+    key = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64)
+    order = order_for_cuts(graph, stop)
+    starts = None if order is None else starts_of(graph, order, first[0].astype(np.int64), key, stop)
+    if sampling.backend.samples_on_gpu(local.rows * work // _DRAW) and _fit_device(graph):
+        found = _on_gpu(graph, key, sampling, first, work, (order, starts))
+        if found is not None:
+            return found
+    if sampling.seconds is not None:
+        work = min(work, int(sampling.seconds * sampling.backend.threads * _RATE / max(1, rows)))
+    return _on_cpu(graph, key, sampling, first, work, starts)
+
+
+def _on_cpu(
+    graph: Priced, key: NDArray[np.uint64], sampling: Sampling, first: States, work: int, starts: Starts | None
+) -> States:
+    """Anneal rows, on all threads."""
+    threads, halt, states = sampling.backend.threads, np.zeros(1, dtype=np.uint8), first.copy()
+
+    def sample(begin: int) -> None:
+        for row in range(begin, states.shape[0], threads):
+            if halt[0]:
+                return
+            z = first[row].astype(np.int64)
+            search = BlockSearch(graph, key, row)
+            if starts is not None:
+                z = max(z, starts.draw(row, 0, z), key=search.worth)
+            search.improve(z, int(DESCENT * work), halt)
+            states[row] = search.anneal(z, work - int(DESCENT * work), halt)
+
+    tasks = [partial(sample, begin) for begin in range(min(threads, states.shape[0]))]
+    run_watched(tasks, threads, sampling.backend.stop, halt)
+    return states
+
+
+def _fit_device(graph: Priced) -> bool:
+    """Return whether the GPU's kernels can move an agent's variables."""
+    from dmcmc.samplers.blocks.cuda.chains import fits
+
+    return fits(graph)
+
+
+def _on_gpu(
+    graph: Priced,
+    key: NDArray[np.uint64],
+    sampling: Sampling,
+    first: States,
+    work: int,
+    known: tuple[NDArray[np.int64] | None, Starts | None],
+) -> States | None:
+    """Anneal all rows together on the GPU; None if it has no memory for them. ``known``: an order, and starts."""
+    from dmcmc.samplers.blocks.cuda.chains import DeviceBlocks
+
+    stop, (order, starts) = sampling.backend.stop, known
+    if sampling.seconds is not None:
+        stop = stop.by(time.perf_counter() + sampling.seconds)
+    try:
+        blocks = DeviceBlocks(graph, key, first, np.arange(graph.free) if order is None else order)
+        if starts is not None:
+            blocks.start(starts)
+        blocks.anneal(work, stop)
+        return blocks.best()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+    shared_device().release()
+    return None
 
 
 def _graph(local: LocalProblem) -> Priced:

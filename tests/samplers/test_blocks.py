@@ -9,15 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.numpy_gibbs import philox_twin
-from support.problem_strategies import KINDS, in_other_ways, random_problem
+from support.problem_strategies import KINDS, deterministic_grid, in_other_ways, random_problem
 
-from dmcmc import Factor
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.samplers.blocks.choose_kernels import cut, entry_of, grow
 from dmcmc.samplers.blocks.redraw_kernels import redraw
@@ -102,21 +99,6 @@ def test_a_violation_costs_more_than_all_that_can_be_gained():
         for one, other in np.random.default_rng(seed).integers(0, problem.domains, (20, 2, problem.n_variables)):
             if worth(problem, one)[0] > worth(problem, other)[0]:
                 assert value(graph, one) > value(graph, other)
-
-
-def deterministic_grid(side, rng, forbidden=0.6):
-    """A grid of three-valued variables; most entries are forbidden, but not those of a hidden assignment."""
-    n = side * side
-    hidden = rng.integers(0, 3, n)
-    factors = []
-    for v in range(n):
-        for u in [v + 1] * (v % side < side - 1) + [v + side] * (v + side < n):
-            table = rng.integers(0, 100, (3, 3)).astype(np.int32)
-            table[rng.random((3, 3)) < forbidden] = forbidden_value(table.dtype)
-            table[hidden[v], hidden[u]] = max(0, table[hidden[v], hidden[u]])
-            factors.append(Factor((v, u), table))
-    names = tuple(f"x{v}" for v in range(n))
-    return Problem(names, np.full(n, 3), ("a",), np.zeros(n, dtype=np.int64), tuple(factors))
 
 
 def test_blocks_find_what_single_variables_do_not():

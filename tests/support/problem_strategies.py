@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from dmcmc import Factor, Problem
 from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.model.tables import forbidden_value
 
 INFINITY = float("inf")
 names = st.text(min_size=1, max_size=5)
@@ -156,3 +157,18 @@ def mixed_problems(draw):
         magnitude=draw(st.sampled_from([3, 1000, 2**40])),
         sense=draw(st.sampled_from(["max", "min"])),
     )
+
+
+def deterministic_grid(side, rng, forbidden=0.6):
+    """A grid of three-valued variables; most entries are forbidden, but not those of a hidden assignment."""
+    n = side * side
+    hidden = rng.integers(0, 3, n)
+    factors = []
+    for v in range(n):
+        for u in [v + 1] * (v % side < side - 1) + [v + side] * (v + side < n):
+            table = rng.integers(0, 100, (3, 3)).astype(np.int32)
+            table[rng.random((3, 3)) < forbidden] = forbidden_value(table.dtype)
+            table[hidden[v], hidden[u]] = max(0, table[hidden[v], hidden[u]])
+            factors.append(Factor((v, u), table))
+    names = tuple(f"x{v}" for v in range(n))
+    return Problem(names, np.full(n, 3), ("a",), np.zeros(n, dtype=np.int64), tuple(factors))
