@@ -42,9 +42,7 @@ def main() -> None:
     given = parser.parse_args()
     say = Report(__file__, given, rows=str(VALUES**INTERFACE), threads=str(given.threads))
     backends = {f"{given.threads} threads": Backend("cpu", given.threads), "GPU": Backend("cuda", given.threads)}
-    say(
-        f"{'network':8s} {'where':12s} {'asked s':>8s} {'took s':>8s} {'feasible rows':>14s} {'mean of those of all':>22s}"
-    )
+    say(f"{'network':8s} {'where':12s} {'asked s':>8s} {'took s':>8s} {'feasible rows':>14s} {'mean of all such':>18s}")
     for seed in range(given.networks):
         local, found = agent_of(seed), {}
         arithmetic = choose_arithmetic(local.factors)

@@ -30,7 +30,7 @@ from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
 
 _DRAW = 100  # cells that a draw of a variable counts for, of those that the configuration asks for
-_RATE = 2e8  # cells a second, where a first pass has so many seconds
+_RATE = 1e8  # cells a second, where a first pass has so many seconds
 
 States = NDArray[np.int32]
 
