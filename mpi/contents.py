@@ -14,10 +14,11 @@ Values = dict[int, int]
 
 @dataclass(frozen=True)
 class Sent:
-    """What an agent sent: messages, and bytes in all of them."""
+    """What an agent sent: messages, bytes in all of them, and of which kind they are."""
 
     count: int = 0
     size: int = 0
+    kind: str = ""
 
 
 class Utils(NamedTuple):

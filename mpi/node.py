@@ -63,15 +63,13 @@ class Node(NamedTuple):
     bound: tuple[int, int] | None = None
 
 
-def node_of(comm: Any) -> Node:
-    """Return what this rank has on its node; called by all ranks."""
+def node_of(comm: Any) -> tuple[Node, Any]:
+    """Return what this rank has on its node, and the communicator of its ranks; called by all ranks."""
     from mpi4py import MPI
 
     there = comm.Split_type(MPI.COMM_TYPE_SHARED)
     seats: list[Seat] = there.allgather(_seat(os.environ))
-    rank = there.Get_rank()
-    there.Free()
-    return arranged(seats, rank)
+    return arranged(seats, there.Get_rank()), there
 
 
 def arranged(seats: Sequence[Seat], rank: int) -> Node:

@@ -24,10 +24,10 @@ from dmcmc.mpi.post import Post
 
 T = TypeVar("T")
 
-_FAILED = None  # in place of a message of an agent that has failed, so that nobody waits for it
+FAILED = None  # in place of a message of an agent that has failed, so that nobody waits for it
 
 
-class _Phase:
+class Phase:
     """One phase on this rank: what went wrong, and the end that all ranks come to together."""
 
     def __init__(self, post: Post, order: Sequence[int]) -> None:
@@ -38,9 +38,10 @@ class _Phase:
     def attempt(self, agent: int, work: Callable[[], T], *arrived: Any) -> T | None:
         """Return what an agent makes; None if it fails, or one that it hears from has failed."""
         try:
-            return None if any(message is _FAILED for message in arrived) else work()
+            return None if any(message is FAILED for message in arrived) else work()
         except Exception as error:
             if self.post.world.size == 1:
+                self.post.forget()
                 raise
             first = error.order if isinstance(error, DmcmcError) else -1
             self._failures.append((first, self._place[agent], error))
@@ -128,7 +129,7 @@ def util_phase(
     Exception
         What ``work`` raises on any rank, on all of them (:meth:`dmcmc.mpi.world.World.agree`).
     """
-    phase, steps = _Phase(post, tree.bottom_up), dict[int, Steps]()
+    phase, steps = Phase(post, tree.bottom_up), dict[int, Steps]()
     awaited = {agent: tree.children[agent] for agent in post.mine(tree.bottom_up)}
     for agent in _as_they_come(post, "UTIL", awaited):
         arrived = [post.receive("UTIL", child, child) for child in tree.children[agent]]
@@ -139,8 +140,8 @@ def util_phase(
         if step is not None:
             steps[agent] = step
         if tree.parent[agent] >= 0:
-            message = _FAILED if step is None else step.message
-            sent[agent] = Sent(1, util_size(message))
+            message = FAILED if step is None else step.message
+            sent[agent] = Sent(1, util_size(message), "UTIL")
             post.send("UTIL", agent, tree.parent[agent], message, clocks[agent])
     phase.close()
     return steps
@@ -172,7 +173,7 @@ def value_phase(
         What each agent has sent.
     """
     order = tree.bottom_up[::-1]
-    phase, chosen, sent = _Phase(post, order), dict[int, Chosen](), dict[int, Sent]()
+    phase, chosen, sent = Phase(post, order), dict[int, Chosen](), dict[int, Sent]()
     contexts: dict[int, Values] = {}
     for agent in _as_they_come(post, "VALUE", _from_above(tree, post.mine(order))):
         context: Chosen = Chosen({}, {})
@@ -180,22 +181,22 @@ def value_phase(
             context, clock = post.receive("VALUE", agent, tree.parent[agent])
             clocks[agent] = max(clocks[agent], clock)
         start = time.perf_counter()
-        known = phase.attempt(agent, partial(_known, steps[agent], separators[agent], context), context)
+        known = phase.attempt(agent, partial(known_values, steps[agent], separators[agent], context), context)
         if known is not None:
-            chosen[agent], contexts[agent] = _new(known, context), context.lower
+            chosen[agent], contexts[agent] = chosen_of(known, context), context.lower
         clocks[agent] += time.perf_counter() - start
-        messages = {child: _told(known, separators[child]) for child in tree.children[agent]}
+        messages = {child: told(known, separators[child]) for child in tree.children[agent]}
         for child, message in messages.items():
             post.send("VALUE", child, child, message, clocks[agent])
-        sent[agent] = Sent(len(messages), sum(map(value_size, messages.values())))
+        sent[agent] = Sent(len(messages), sum(map(value_size, messages.values())), "VALUE")
     phase.close()
     return chosen, contexts, sent
 
 
-def _told(known: Chosen | None, separators: tuple[Sequence[int], Sequence[int]]) -> Chosen | None:
+def told(known: Chosen | None, separators: tuple[Sequence[int], Sequence[int]]) -> Chosen | None:
     """Return what a child is told of the values that its parent knows."""
     if known is None:
-        return _FAILED
+        return FAILED
     low, up = separators
     return Chosen({v: known.lower[v] for v in low}, known.upper and {v: known.upper[v] for v in up})
 
@@ -218,23 +219,23 @@ def outside_phase(
         ``work(agent, outside over its separator)`` is :func:`.outside_steps` for an agent.
     """
     order = tree.bottom_up[::-1]
-    phase, outsides, sent = _Phase(post, order), dict[int, UtilMessage](), dict[int, Sent]()
+    phase, outsides, sent = Phase(post, order), dict[int, UtilMessage](), dict[int, Sent]()
     for agent in _as_they_come(post, "OUTSIDE", _from_above(tree, post.mine(order))):
         above: UtilMessage = ()
         if tree.parent[agent] >= 0:
             above, _ = post.receive("OUTSIDE", agent, tree.parent[agent])
         made = phase.attempt(agent, partial(work, agent, above), above)
-        downs: list[UtilMessage | None] = [_FAILED] * len(tree.children[agent])
+        downs: list[UtilMessage | None] = [FAILED] * len(tree.children[agent])
         if made is not None:
             outsides[agent], downs = made[0], [*made[1]]
         for child, message in zip(tree.children[agent], downs, strict=True):
             post.send("OUTSIDE", child, child, message)
-        sent[agent] = Sent(len(downs), sum(tables_size(down or ()) for down in downs))
+        sent[agent] = Sent(len(downs), sum(tables_size(down or ()) for down in downs), "OUTSIDE")
     phase.close()
     return outsides, sent
 
 
-def _known(steps: Steps, separators: tuple[Sequence[int], Sequence[int]], context: Chosen) -> Chosen:
+def known_values(steps: Steps, separators: tuple[Sequence[int], Sequence[int]], context: Chosen) -> Chosen:
     """Return the values of interface and separator on both sides."""
     lower = value_step(steps.lower, separators[0], context.lower)
     if steps.upper is None or context.upper is None:
@@ -244,7 +245,7 @@ def _known(steps: Steps, separators: tuple[Sequence[int], Sequence[int]], contex
     return Chosen(lower, value_step(steps.upper, separators[1], context.upper))
 
 
-def _new(known: Chosen, context: Chosen) -> Chosen:
+def chosen_of(known: Chosen, context: Chosen) -> Chosen:
     """Return the values of the interface: those known, without those that the parent told."""
     upper = None if known.upper is None or context.upper is None else _without(known.upper, context.upper)
     return Chosen(_without(known.lower, context.lower), upper)

@@ -1,7 +1,7 @@
 """Messages between agents, within a rank and between ranks, taken in as they come."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
 
@@ -59,10 +59,11 @@ class Post:
                 self._isend(piece, rank, tag + 1)
         self.between = Sent(self.between.count + 1, self.between.size + size)
 
-    def receive(self, kind: str, agent: int, sender: int) -> tuple[Any, float]:
+    def receive(self, kind: str, agent: int, sender: int | None = None) -> tuple[Any, float]:
         """Wait for the message of the tree edge below which ``agent`` is; return it with its sender's clock."""
         while (kind, agent) not in self._here:
-            assert self.owner[sender] != self.world.rank, "an agent of this rank has sent nothing"
+            here = sender is not None and self.owner[sender] == self.world.rank
+            assert not here and self.world.size > 1, "an agent of this rank has sent nothing"
             self._take(self._next(kind))
         return self._here.pop((kind, agent))
 
@@ -84,6 +85,35 @@ class Post:
         self._fresh = [(fresh, agent) for fresh, agent in self._fresh if fresh != kind]
         return found
 
+    def news(self, kinds: Sequence[str], wait: bool) -> set[tuple[str, int]]:
+        """Return kinds and lower agents of edges along which messages of some kinds have come; :meth:`taken` has them.
+
+        Parameters
+        ----------
+        wait
+            Wait for at least one.
+        """
+        while self.world.size > 1:
+            letters = [letter for kind in kinds if (letter := self._next_if_any(kind)) is not None]
+            if wait and not letters and not self._fresh:
+                letters = [self._first_of(kinds)]
+            for letter in letters:
+                self._take(letter)
+            if not letters:
+                break
+        found = set(self._fresh)
+        self._fresh.clear()
+        return found
+
+    def taken(self, kind: str, agent: int) -> tuple[Any, float]:
+        """Return a message that has come, with its sender's clock."""
+        return self._here.pop((kind, agent))
+
+    def forget(self) -> None:
+        """Forget what has come within this process and was not asked for: what it belongs to has failed."""
+        self._here.clear()
+        self._fresh.clear()
+
     def close(self) -> None:
         """Wait until everything sent has left."""
         for request, _ in self._pending:
@@ -103,14 +133,20 @@ class Post:
         self._pending.append((self.world.comm.Isend(data, dest=rank, tag=tag), data))
 
     def _next(self, kind: str) -> Letter:
-        """Wait for the next message of a kind from any rank, and leave the cores to those that still work."""
+        """Wait for the next message of a kind from any rank."""
+        return self._first_of((kind,))
+
+    def _first_of(self, kinds: Sequence[str]) -> Letter:
+        """Wait for a message of some kinds from any rank, and leave the cores to those that still work."""
         tries, nap = 0, _NAP
-        while (letter := self._next_if_any(kind)) is None:
+        while True:
+            for kind in kinds:
+                if (letter := self._next_if_any(kind)) is not None:
+                    return letter
             tries += 1
             if tries > _TRIES:
                 time.sleep(nap)
                 nap = min(_LONGEST, 1.2 * nap)
-        return letter
 
     def _next_if_any(self, kind: str) -> Letter | None:
         """Return the next message of a kind from any rank that is there, all of it; None if none is."""

@@ -28,8 +28,9 @@ from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.contents import Chosen, Utils, Values
 
-KINDS = ("UTIL", "VALUE", "OUTSIDE")
-VERSION = 2
+KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST")
+VERSION = 3
+_OF_VALUES = ("VALUE", "REQUEST")
 _MARK = 0x444D434D << 16  # "DMCM"
 _HEAD = 6  # words
 _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "<f8", "|u1", "|i1", "<i2"))
@@ -132,7 +133,7 @@ def open_letter(head: Head, arrays: Sequence[Array]) -> Letter:
     message: Message
     if kind == "UTIL":
         message = _utils(words, tables)
-    elif kind == "VALUE":
+    elif kind in _OF_VALUES:
         message = _chosen(words)
     else:
         message = None if next(words) == _FAILED else _tables(words, tables)
@@ -154,9 +155,9 @@ def _words_of(kind: str, message: Any) -> tuple[list[int], list[Array]]:
         words, arrays = _written(message)
         return [_LOWER, *words], arrays
     lower, upper = message
-    state = _LOWER if upper is None else _SAME if upper is lower or (kind == "VALUE" and upper == lower) else _BOTH
+    state = _LOWER if upper is None else _SAME if upper is lower or (kind in _OF_VALUES and upper == lower) else _BOTH
     sides = [lower, upper] if state == _BOTH else [lower]
-    if kind == "VALUE":
+    if kind in _OF_VALUES:
         return [state, *(word for side in sides for word in (len(side), *side.keys(), *side.values()))], []
     written = [_written(side) for side in sides]
     return [state, *(word for words, _ in written for word in words)], [a for _, arrays in written for a in arrays]

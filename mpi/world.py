@@ -42,9 +42,15 @@ class World:
         How many ranks run on the same cores, and use the same GPU.
     bound : tuple of int or None
         Cores of this rank, and those that its launcher could have let it use, where most of them stay idle.
+    leaders : tuple of int
+        For each rank the first rank of its node.
+    node_comm
+        The communicator of this node's ranks; None in a world of one.
     agreed : Exception or None
         The error that was last raised on all ranks.
     """
+
+    node_comm: Any
 
     core_sharers = gpu_sharers = 1
     bound: tuple[int, int] | None = None
@@ -54,7 +60,9 @@ class World:
         self.agreed: Exception | None = None
         self.rank: int = 0 if comm is None else comm.Get_rank()
         self.size: int = 1 if comm is None else comm.Get_size()
-        node = Node() if comm is None else node_of(comm)
+        node, self.node_comm = (Node(), None) if comm is None else node_of(comm)
+        first = 0 if comm is None else self.node_comm.bcast(self.rank)
+        self.leaders: tuple[int, ...] = (0,) if comm is None else tuple(comm.allgather(first))
         self.local_rank, self.local_size, self.neighbours = node.rank, node.size, node.neighbours
         self.core_sharers, self.gpu_sharers, self.bound = node.core_sharers, node.gpu_sharers, node.bound
         use_gpu(node.gpu)

@@ -36,6 +36,7 @@ class Keywords(TypedDict, total=False):
     combine: Combine | Data | str
     z: int | str
     partition: str
+    mode: str
     moment_matching: bool
     budget: Budget | Data
     timeout: float | None
@@ -58,7 +59,6 @@ _KEYS["timeout"] = ("budget", "time")
 for _section, _kind in _SECTIONS.items():
     for _name in _kind.__struct_fields__:
         _KEYS.setdefault(_name, (_section, _name))  # of the two methods, local's
-_KEYS.pop("mode")  # has one value
 
 
 def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Settings:

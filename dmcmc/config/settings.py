@@ -92,7 +92,13 @@ class Combine(Section, frozen=True):
     ----------
     method : str
         ``exact``; ``mini-bucket`` (ADPOP): tables of at most ``z`` + 1 variables are joined, which bounds the optimum;
-        ``auto``: exact where an agent's tables fit ``budget.memory``, else mini-buckets.
+        ``sliced``: exact; where an agent's tables do not fit ``budget.memory``, variables are worked off value by
+        value, which takes time in place of memory (MB-DPOP); ``auto``: exact where the tables fit, by slices where
+        that takes little time, else mini-buckets.
+    mode : str
+        ``dpop``: agents send each other messages. ``shared``: the first rank of each node has its ranks' tables through
+        shared memory, and eliminates their agents' variables together; nodes send each other messages. The answer is
+        the same. ``auto``: ``shared`` where ranks share a GPU and tables are worth it.
     z
         The most variables a mini-bucket's message has; ``"auto"``: for each agent what fits ``budget.memory``.
     partition : str
@@ -101,8 +107,10 @@ class Combine(Section, frozen=True):
         Even mini-buckets out before they are eliminated: a better bound for about twice the time.
     """
 
-    method: Annotated[Literal["auto", "exact", "mini-bucket"], Meta(description="auto, exact or mini-bucket")] = "auto"
-    mode: Annotated[Literal["dpop"], Meta(description="dpop")] = "dpop"
+    method: Annotated[
+        Literal["auto", "exact", "sliced", "mini-bucket"], Meta(description="auto, exact, sliced or mini-bucket")
+    ] = "auto"
+    mode: Annotated[Literal["auto", "dpop", "shared"], Meta(description="auto, dpop or shared")] = "auto"
     z: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
     partition: Annotated[Literal["scope", "content"], Meta(description="scope or content")] = "content"
     moment_matching: Annotated[bool, Meta(description="true or false")] = True
@@ -255,9 +263,10 @@ def _check_algorithm(asked: Algorithm, document: Document) -> None:
 
 
 def _check_combine(combine: Combine, document: Document) -> None:
-    for name in ("z", "partition", "moment_matching") if combine.method == "exact" else ():
+    for name in ("z", "partition", "moment_matching") if combine.method in ("exact", "sliced") else ():
         if getattr(combine, name) != getattr(Combine(), name):
-            raise ConfigError(f"{document.at(('combine', name))}: combine.method: exact splits nothing; leave it out")
+            place = document.at(("combine", name))
+            raise ConfigError(f"{place}: combine.method: {combine.method} splits nothing; leave it out")
 
 
 def _check_local(local: Local, document: Document) -> None:

@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import msgspec
 
 from dmcmc.config.document import Key, show
-from dmcmc.config.unavailable import refuse_setting
 from dmcmc.inference.runtime.errors import ConfigError
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -37,16 +36,13 @@ def struct_of(kind: type[S], data: Any, at: At, key: Key = ()) -> S:
     ------
     ConfigError
         For a key that is not known, missing or of the wrong type.
-    Unavailable
-        For a key or value of a later version.
     """
     fields = {f.name: f for f in msgspec.structs.fields(kind)}
     if data is None:
         data = {}
     if not isinstance(data, dict):
         raise ConfigError(f"{at(key)}: expected a section with the keys {', '.join(fields)}, got {show(data)}")
-    for name, value in data.items():
-        refuse_setting(at((*key, name)), (*key, name), value)
+    for name in data:
         if name not in fields:
             raise ConfigError(f"{at((*key, name))}: unknown key; {suggestion(name, fields)}")
     for field in fields.values():

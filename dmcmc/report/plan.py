@@ -189,6 +189,8 @@ def _combination(setup: "Setup") -> str:
     from dmcmc.run.combination import largest_join
 
     combine, allowed = setup.config.combine, setup.room
+    if setup.slicing is not None:
+        return _slices(setup)
     if combine.method == "exact":
         return "exact, as combine.method says"
     if combine.method == "mini-bucket":
@@ -200,4 +202,18 @@ def _combination(setup: "Setup") -> str:
     return (
         f"exact where an agent's tables fit its part of budget.memory ({memory}), else mini-buckets; decided when they"
         " are there"
+    )
+
+
+def _slices(setup: "Setup") -> str:
+    """Return what is worked off value by value, and about how long that takes."""
+    from dmcmc.run.combination import slicing_seconds
+
+    assert setup.slicing is not None
+    slicing, size = setup.slicing, setup.arithmetic.dtype.itemsize
+    cut = sum(map(len, slicing.cut.values()))
+    return (
+        f"exact, in slices: {cut} variable{'s' * (cut != 1)} value by value, {slicing.steps:.3g} steps of at most"
+        f" {readable(int(slicing.largest * size))} in place of {readable(int(slicing.whole * size))},"
+        f" {slicing.cells:.2g} cells; about {slicing_seconds(setup):.2g} s"
     )

@@ -1,6 +1,6 @@
 """How tables are combined: by the configuration, and as large as memory, time and an agent's parent have room for."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,10 @@ from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.division_cost import agent_costs
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.shares import largest_share
+from dmcmc.inference.dpop.slicing import Slicing, plan_slices
+from dmcmc.inference.dpop.steps_ahead import Met, StepAhead, steps_ahead
 from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.relaxation import EXACT, Relaxation
 from dmcmc.inference.minibuckets.matching import room_of, with_headroom
@@ -18,7 +21,9 @@ from dmcmc.inference.model.exact_sum import exact_sum
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
-from dmcmc.samplers.auto.choose import Choice
+from dmcmc.inference.runtime.types import Ints
+from dmcmc.mpi.world import World
+from dmcmc.samplers.auto.choose import Choice, Limits
 from dmcmc.samplers.auto.survey import Survey
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
@@ -27,6 +32,7 @@ if TYPE_CHECKING:  # a setup has numbers that are chosen here
 
 _MOST_PLANNED = 500  # agents whose UTIL steps are planned beforehand
 _SHARE, _STEPS = 0.1, 0.5  # of the time budget: an agent's UTIL step, and all of them
+_SLICED, _SLICES, _STEP = 4e9, 1e5, 1e-3  # cells and steps that ``auto`` takes by slices; seconds of a step besides
 _SLOWER = 8  # times longer a byte of mini-buckets takes than one of exact tables: they are copied, and looked at
 
 
@@ -47,7 +53,9 @@ class TooWide(ResourceError):
 def relaxation_of(combine: Combine) -> Relaxation:
     """Return what an agent's UTIL step may give up."""
     z = combine.z if isinstance(combine.z, int) else None
-    return Relaxation(combine.method, z, combine.partition, combine.moment_matching)
+    return Relaxation(
+        "exact" if combine.method == "sliced" else combine.method, z, combine.partition, combine.moment_matching
+    )
 
 
 def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
@@ -197,8 +205,110 @@ def narrowed(tree: PseudoTree, limits: Mapping[int, int], error: TooWide) -> dic
 
 def splits(setup: "Setup") -> bool:
     """Return whether UTIL steps may split buckets."""
-    fits = largest_join(setup) * setup.arithmetic.dtype.itemsize <= exact_room(setup)
-    return setup.config.combine.method != "exact" and not fits
+    if setup.slicing is not None or setup.config.combine.method == "exact":
+        return False
+    return largest_join(setup) * setup.arithmetic.dtype.itemsize > exact_room(setup)
+
+
+def slicing_ahead(
+    parts: "Divided",
+    tree: PseudoTree,
+    surveys: Sequence[Survey],
+    choices: Sequence[Choice],
+    limits: Limits,
+    room: tuple[int, int],
+) -> Slicing | None:
+    """Return how UTIL steps are worked off by slices; None where that is not wanted, or tables fit as they are.
+
+    Parameters
+    ----------
+    room
+        Entries that an agent's step may have, of whole tables and of slices.
+
+    Raises
+    ------
+    ResourceError
+        If slices are asked for by name, and there are none that fit.
+    """
+    problem, combine = parts.problem, parts.config.combine
+    asked = combine.method == "sliced"
+    if not asked and (combine.method != "auto" or combine.z != "auto" or problem.n_agents > _MOST_PLANNED):
+        return None
+    if any(choice.listed for choice in choices):
+        if asked:
+            raise ResourceError("combine.method: sliced needs tables of all rows; raise local.rows or budget.memory")
+        return None
+    if max(joins(problem, parts.division, tree), default=0.0) <= room[0]:
+        return None
+    own = {
+        work.agent: work.left if choice.method == "exact" else (parts.division.locals[work.agent].interface,)
+        for work, choice in zip(surveys, choices, strict=True)
+    }
+    try:
+        found = slicing_of(parts.division, tree, own, problem.domains, room[1])
+    except ResourceError:
+        if asked:
+            raise
+        return None
+    most = _SLICED if limits.time is None else _SHARE * limits.time * limits.threads * COSTS.joined
+    return found if found.cut and (asked or (found.cells <= most and found.steps <= _SLICES)) else None
+
+
+def shares_a_core(parts: "Divided", tree: PseudoTree, mode: str, backend: Backend, world: World) -> bool:
+    """Return whether one rank of each node combines for all of its agents; called by all ranks, the same on all.
+
+    ``auto``: where ranks share a GPU, and the agents' tables are worth it.
+    """
+    if mode != "auto" or world.size == 1:
+        return mode == "shared"
+    cells = sum(joins(parts.problem, parts.division, tree))
+    return all(world.allgather(world.gpu_sharers > 1 and backend.worth(cells * COSTS.cell)))
+
+
+def slicing_of(
+    division: Division,
+    tree: PseudoTree,
+    own: Mapping[int, Sequence[tuple[int, ...]]],
+    sizes: Ints,
+    room: int,
+    read: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
+) -> Slicing:
+    """Return which variables are cut, so that no agent's step has more entries than there is room for.
+
+    Parameters
+    ----------
+    own
+        Scopes of each agent's tables over its interface.
+    read
+        Returns a scope as tables have it.
+    """
+    return plan_slices(tree, steps_of(division, tree, own, sizes, read), sizes, room)
+
+
+def steps_of(
+    division: Division,
+    tree: PseudoTree,
+    own: Mapping[int, Sequence[tuple[int, ...]]],
+    sizes: Ints,
+    read: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
+) -> list[StepAhead]:
+    """Return what all agents' exact steps will be, as :func:`slicing_of` is told of them."""
+    met = [
+        Met(
+            own[local.agent],
+            [read(division.crossing[i].scope) for i in tree.placed[local.agent]],
+            read(local.interface),
+            read(tree.separators[local.agent]),
+        )
+        for local in division.locals
+    ]
+    return steps_ahead(tree, met, sizes)
+
+
+def slicing_seconds(setup: "Setup") -> float:
+    """Return about how long working off slices takes."""
+    assert setup.slicing is not None
+    return setup.slicing.cells * COSTS.cell / setup.backend.threads + setup.slicing.steps * _STEP
 
 
 def largest_join(setup: "Setup") -> float:

@@ -19,11 +19,11 @@ from dmcmc.mpi.world import World
 from dmcmc.run.agent.agent import Agent, Means
 from dmcmc.run.agent.checkpoint import Checkpoint
 from dmcmc.run.agent.filtered import FilteredTable
+from dmcmc.run.agent.loose_bound import loose_bounds
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, Brought
-from dmcmc.run.cycle import Sides, gather_sides
 from dmcmc.run.kinds.eliminate import Eliminated, eliminate_in_turn
-from dmcmc.run.loose_bound import loose_bounds
+from dmcmc.run.nodes import Sides, gather_sides
 from dmcmc.run.setup import Setup
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, Choice, bound_seconds, sampled_choice
@@ -63,7 +63,9 @@ def first_tables(
     """
 
     def bounds_of(agents: Mapping[int, Agent]) -> dict[int, Number]:
-        return loose_bounds(setup, [a for a in agents if agents[a].table.upper is not None], agents)
+        return loose_bounds(
+            setup.division, setup.arithmetic, [a for a in agents if agents[a].table.upper is not None], agents
+        )
 
     checkpoint = _checkpoint(setup, best)
     exact, given_up = world.together(partial(_exact_tables, setup, mine, advance, checkpoint))

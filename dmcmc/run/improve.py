@@ -14,10 +14,10 @@ from dmcmc.mpi.contents import Chosen
 from dmcmc.run.agent.agent import Agent
 from dmcmc.run.agent.rows import rows_of
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.cycle import Sides
 from dmcmc.run.kinds.protocol import Slice, Turn
 from dmcmc.run.kinds.registry import OF_AGENTS
 from dmcmc.run.metrics import gap_at
+from dmcmc.run.nodes import Sides
 from dmcmc.run.setup import Setup
 
 

@@ -13,13 +13,12 @@ from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.contents import Chosen, Sent
-from dmcmc.mpi.phases import Steps
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, WorkDone, guarantee_report
+from dmcmc.run.agent.loose_bound import largest_sum
 from dmcmc.run.controller.ledger import Ledger
 from dmcmc.run.divided import Divided
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.loose_bound import largest_sum
 from dmcmc.run.reduced.before import report_of
 from dmcmc.run.setup import Setup, temperature_of
 from dmcmc.samplers.auto.choose import Choice
@@ -38,10 +37,13 @@ class Share(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What an agent has done: its table, and what came of it in the last cycle; None where it did not come to that."""
+    """What an agent has done: its table, the limit of its mini-buckets, and what was chosen in the last cycle.
+
+    None where it did not come to that, or nothing was split.
+    """
 
     table: SampledTable | None
-    steps: Steps | None
+    z: int | None
     chosen: Chosen | None
 
 
@@ -73,7 +75,7 @@ def metrics_of(
         updates=table.updates,
         samples=0 if setup.listed[agent] else table.drawn,
         time=table.seconds,
-        z=None if work.steps is None else work.steps.lower.z,
+        z=work.z,
         gap=None if work.chosen is None else gap_at(table, work.chosen, setup.arithmetic),
     )
 

@@ -18,20 +18,21 @@ from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.combination import attempts_of, relaxation_of, will_prove
+from dmcmc.run.agent.loose_bound import largest_sum, loose_bounds, whole_bound
+from dmcmc.run.combination import attempts_of, relaxation_of, slicing_seconds, will_prove
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, SEARCH, TOULBAR2, Brought, Offer
 from dmcmc.run.controller.report import Report
-from dmcmc.run.cycle import Cycle, Sides, gather_sides, run_cycle, run_outside
+from dmcmc.run.cycle import Cycle, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
 from dmcmc.run.improve import Around, gap_of, improve_agents, slice_of
 from dmcmc.run.incumbent import Incumbent, total_of
 from dmcmc.run.kinds.combine import LARGER
 from dmcmc.run.kinds.protocol import Standing
 from dmcmc.run.kinds.registry import OF_ALL, offers_of
-from dmcmc.run.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
+from dmcmc.run.nodes import Sides, gather_sides
 from dmcmc.run.search import PAYS, Search
 from dmcmc.run.setup import Setup
 from dmcmc.run.watch.progress import Progress
@@ -136,11 +137,11 @@ class Run:
 
     def _look_at_gap(self) -> None:
         """Find out whether the tables' bounds alone say that the gap is as small as was asked for."""
-        parts = self.world.gather(loose_bounds(self.setup, self.mine, self.agents))
+        parts = self.world.gather(loose_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents))
 
         def reached() -> bool:
             if self.setup.config.local.bound != "none":
-                self.incumbent.update_bound(whole_bound(self.setup, parts or []))
+                self.incumbent.update_bound(whole_bound(self.setup.division, self.setup.arithmetic, parts or []))
             return self.incumbent.reached
 
         self.enough = self.world.decided(reached)
@@ -151,7 +152,7 @@ class Run:
         if not self.setup.timed or target <= 0 or worth.kept < 0:  # fixed work is the same on any number of ranks
             return False
         others = {a: self._largest[a] for a in range(len(self._largest)) if a not in bounds}
-        bound = whole_bound(self.setup, [bounds, others])
+        bound = whole_bound(self.setup.division, self.setup.arithmetic, [bounds, others])
         apart = float("inf") if bound is None else float(bound) - float(worth.utility)
         return apart <= target * max(1.0, abs(float(worth.objective)))
 
@@ -168,7 +169,8 @@ class Run:
         if self._last is not None and not self._changed and self._again is None:
             return self._last.cycle
         self.cycles += 1
-        self.progress.stage("combining")
+        slices = "" if self.setup.slicing is None else f", in slices: about {slicing_seconds(self.setup):.2g} s"
+        self.progress.stage(f"combining{slices}")
         tables = {number: agent.exported() for number, agent in self.agents.items()}
         begun, stop = time.perf_counter(), NO_STOP
         if self.setup.timed:
@@ -222,7 +224,7 @@ class Run:
             cycle.roots,
             self._offers(cycle),
             tuple(self._brought),
-            any(step.upper is not None and step.upper.z is not None for step in cycle.steps.values()),
+            any(above is not None for _, above in cycle.z.values()),
             self._pruned,
             self.setup.backend.stop.asked,
         )
@@ -244,9 +246,7 @@ class Run:
         if not self.setup.timed:
             return offers_of(Standing({}, {}, first=False, beside=self.search.engine.hopeful))
         gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in self.agents.items()}
-        relaxed = any(
-            step.z is not None for steps in cycle.steps.values() for step in (steps.lower, steps.upper) if step
-        )
+        relaxed = any(z is not None for both in cycle.z.values() for z in both)
         open_ended = LARGER * self._larger < self._at_most and len(attempts_of(self.setup, self._larger)) > 1
         again = LARGER * self.incumbent.combining if relaxed and open_ended else None
         return offers_of(Standing(self.agents, gaps, self.world.rank == 0, again, self.search.engine.hopeful))
@@ -261,7 +261,7 @@ class Run:
             self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
         cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
         self._changed = directive.changes_tables
-        if directive.bounded and self._changed:
+        if directive.bounded and self._changed and cycle.whole:
             outsides, sent = run_outside(self.setup, self.post, cycle, self._last.tables, self.sides.upper)
             self._later_sent.append(sent)
         around = Around(cycle.chosen, outsides, self.sides)
@@ -323,12 +323,16 @@ class Run:
     def result(self) -> Result | None:
         """Put the ranks' parts together; None but on rank 0."""
         metrics = self.world.together(lambda: {number: self._metrics(number) for number in self.mine})
-        loose = {} if self.setup.config.local.bound == "none" else loose_bounds(self.setup, self.mine, self.agents)
+        loose = dict[int, Number]()
+        if self.setup.config.local.bound != "none":
+            loose = loose_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
         shares = self.world.gather(Share(metrics, max(self.clocks.values(), default=0.0), opened(), loose))
         if shares is None:
             return None
         if not self.incumbent.bounded:
-            self.incumbent.update_bound(whole_bound(self.setup, [share.loose for share in shares]))
+            self.incumbent.update_bound(
+                whole_bound(self.setup.division, self.setup.arithmetic, [share.loose for share in shares])
+            )
         seconds = time.perf_counter() - self.incumbent.start
         polish = self.search.polish_asked
         return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles, polish)
@@ -345,7 +349,7 @@ class Run:
         work = Work(None, None, None)
         if self._last is not None:
             cycle = self._last.cycle
-            work = Work(self._last.tables[number], cycle.steps[number], cycle.chosen[number])
+            work = Work(self._last.tables[number], cycle.z[number][0], cycle.chosen[number])
         elif number in self.agents:
             work = Work(self.agents[number].table, None, None)
         return metrics_of(self.setup, number, work, self.world.rank, first, later)

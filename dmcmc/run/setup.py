@@ -10,6 +10,7 @@ from dmcmc.config.settings import Cooling, Settings
 from dmcmc.inference.dpop.division import Division, LocalProblem, agent_scopes
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
 from dmcmc.inference.dpop.shares import Shares, largest_share, shares_of
+from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
@@ -18,7 +19,7 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.placement import place
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import room_for_steps
+from dmcmc.run.combination import room_for_steps, shares_a_core, slicing_ahead
 from dmcmc.run.divided import Divided, divided, searching
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, too_much
@@ -32,6 +33,7 @@ _ENUMERATED, _LISTED = 1 << 17, 4096  # rows of a sampled agent: all of them up 
 _LISTED_LEAST = 64  # however little memory there is
 _ROW, _STATES = 128, 4  # bytes of a row, both sides and what is thought of it; of each hidden variable in it
 
+_KEPT = 4  # of what UTIL steps may take, a slice has one part in so many: messages stay, its tables do not
 _FILTERED = 1e19  # joined cells beyond which no incumbent leaves few enough: 10^16 take half a minute
 
 
@@ -51,6 +53,10 @@ class Setup(Divided):
         Bytes that an agent's UTIL step may take.
     owner : tuple of int
         The rank of each agent.
+    slicing : Slicing or None
+        Which variables UTIL steps work off value by value; None where tables are joined as they are.
+    one_core : bool
+        Whether one rank of each node combines for all of its agents.
     """
 
     tree: PseudoTree
@@ -61,6 +67,8 @@ class Setup(Divided):
     room: int
     owner: tuple[int, ...]
     backend: Backend
+    slicing: Slicing | None = None
+    one_core: bool = False
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -173,14 +181,19 @@ def plan(
     surveys = _surveys(division, counting, world, threads, stop, None if placed is None else placed.owner)
     backend = world.together(partial(Backend.of, config.device, threads, world.gpu_sharers))
 
-    def decision() -> tuple[Limits, Rates, tuple[Choice, ...], int, tuple[int, ...]]:
+    def decision() -> tuple[Limits, Rates, tuple[Choice, ...], int, tuple[int, ...], Slicing | None]:
         limits, rates = _limits(surveys, config, shares, world.size, threads, measure)
         choices = _choose(surveys, config.local.method, limits, rates)
         size = arithmetic.dtype.itemsize
         room = size * room_for_steps(parts, tree, surveys, choices, shares.steps // size)
-        return limits, rates, choices, room, place([choice.seconds for choice in choices], tree.parent, world.size)
+        sliced = max(room, shares.steps // _KEPT)
+        slicing = slicing_ahead(parts, tree, surveys, choices, limits, (room // size, sliced // size))
+        room = room if slicing is None else sliced
+        places = place([choice.seconds for choice in choices], tree.parent, world.size)
+        return limits, rates, choices, room, places, slicing
 
-    limits, rates, choices, room, owner = world.decided(decision)
+    limits, rates, choices, room, owner, slicing = world.decided(decision)
+    one_core = shares_a_core(parts, tree, config.combine.mode, backend, world)
     return Setup(
         *(parts.asked, parts.original, problem, config, division, arithmetic),
         tree=tree,
@@ -191,6 +204,8 @@ def plan(
         room=room,
         owner=owner if placed is None else placed.owner,
         backend=backend,
+        slicing=slicing,
+        one_core=one_core,
     )
 
 

@@ -74,6 +74,8 @@ class Node:
         B_i and sep_i.
     domains : (variables,) int64
     arithmetic : Arithmetic
+    order : tuple of int or None
+        In which its interface is eliminated; None: one is searched for.
     """
 
     own: Sequence[Table]
@@ -83,6 +85,7 @@ class Node:
     separator: Sequence[int]
     domains: NDArray[np.int64]
     arithmetic: Arithmetic
+    order: Sequence[int] | None = None
 
 
 def util_step(
@@ -112,7 +115,9 @@ def util_step(
     arithmetic = node.arithmetic
     joined = [*node.own, *node.crossing, *(table for message in node.children for table in message)]
     scopes, stop = [t.scope for t in joined], resources.backend.stop
-    order = best_order(scopes, node.domains, node.interface, node.separator, stop=stop).variables
+    order = node.order
+    if order is None:
+        order = best_order(scopes, node.domains, node.interface, node.separator, stop=stop).variables
     query = Query(joined, node.domains, order, node.separator, arithmetic)
     named = replace(resources, user=f"agent {resources.user}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named)

@@ -99,7 +99,7 @@ def test_the_objective_is_the_assignments(capfd: pytest.CaptureFixture[str]) -> 
         (SMALL + "lokal: {}", "run.yaml:2: lokal: unknown key; did you mean 'local'?"),
         (SMALL + "local: {runs: ten}", "run.yaml:2: local.runs: expected a whole number"),
         (SMALL + "local: {method: gibs}", "run.yaml:2: local.method: "),
-        (SMALL + "combine: {mode: shared}", "run.yaml:2: combine.mode: 'shared' is not available"),
+        (SMALL + "combine: {mode: shraed}", "run.yaml:2: combine.mode: expected auto, dpop or shared"),
         pytest.param(SMALL + "device: cuda", "device: cuda: ", marks=NO_GPU),
         (SMALL + "budget: {time: 0}", "run.yaml:2: budget.time: expected seconds > 0, got 0"),
         ("problem: {file: no.npz}", "run.yaml:1: problem.file: no.npz: no such file"),

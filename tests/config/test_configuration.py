@@ -10,7 +10,7 @@ from dmcmc.config.configuration import Config, parse, read_config
 from dmcmc.config.problem_section import problem_of
 from dmcmc.config.settings import Budget, Cooling, Guarantee, Local
 from dmcmc.config.units import bytes_of
-from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, ResourceError, Unavailable
+from dmcmc.inference.runtime.errors import ConfigError, DmcmcError, ResourceError
 
 FULL = """\
 problem: {generator: random, agents: 3, seed: 4}
@@ -153,13 +153,6 @@ def test_an_unknown_sampler_is_answered_with_the_known_ones(tmp_path: Path) -> N
 )  # fmt: skip
 def test_a_problem_must_be_described(tmp_path: Path, text: str, expected: str) -> None:
     assert expected in error_of(tmp_path, text)
-
-
-def test_what_later_versions_bring_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, "problem: {generator: random}\ncombine: {mode: shared}\n")
-    with pytest.raises(Unavailable, match="not available in this version; ") as caught:
-        load(path)
-    assert "run.yaml:2: combine.mode: 'shared'" in str(caught.value)
 
 
 @pytest.mark.parametrize("cells", ["auto", "0", "7_000"])

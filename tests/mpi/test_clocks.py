@@ -39,7 +39,7 @@ def test_an_agent_waits_for_its_children_and_works_as_long_as_it_does(clock, mon
         clock.now += VALUE
         return Chosen({}, None)
 
-    monkeypatch.setattr(phases, "_known", known)
+    monkeypatch.setattr(phases, "known_values", known)
     clocks, post, sent = dict(TABLES), Post(World(), (0,) * 4), {}
     steps = phases.util_phase(TREE, post, clocks, work, sent)
     # 3: 2 + 4; 1: its child's 6 + 3; 2: 10 + 1; 0: its slower child's 11 + 2

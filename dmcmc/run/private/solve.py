@@ -30,11 +30,12 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Outcome, Proof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result
-from dmcmc.run.cycle import Cycle, Sides, run_cycle
+from dmcmc.run.cycle import Cycle, run_cycle
 from dmcmc.run.divided import Divided, sharing_memory
 from dmcmc.run.first_tables import first_tables
 from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, choices_of, guarantee_of, metrics_of
+from dmcmc.run.nodes import Sides
 from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.view import View, view_of
 from dmcmc.run.reduced.after import Asked
@@ -203,7 +204,7 @@ class _Run:
         self.world.together(write)
 
     def _metrics(self, setup: Setup, agent: int, tables: Mapping[int, SampledTable], cycle: Cycle) -> AgentMetrics:
-        work = Work(tables[agent], cycle.steps[agent], cycle.chosen[agent])
+        work = Work(tables[agent], cycle.z[agent][0], cycle.chosen[agent])
         sent = [phase[agent] for phase in cycle.sent if agent in phase]
         return metrics_of(setup, agent, work, self.world.rank, sent, [])
 

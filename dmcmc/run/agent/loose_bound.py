@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 
+from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.setup import Setup
 
 
-def loose_bounds(setup: Setup, numbers: Sequence[int], agents: Mapping[int, Agent]) -> dict[int, Number]:
+def loose_bounds(
+    division: Division, arithmetic: Arithmetic, numbers: Sequence[int], agents: Mapping[int, Agent]
+) -> dict[int, Number]:
     """Return at most what each of some agents can be worth (encoded): by its table if it has one, else by its factors.
 
     Parameters
@@ -22,18 +24,18 @@ def loose_bounds(setup: Setup, numbers: Sequence[int], agents: Mapping[int, Agen
     for number in numbers:
         upper = agents[number].table.upper if number in agents else None
         if upper is None:
-            found[number] = largest_sum(setup.division.locals[number].factors, setup.arithmetic)
+            found[number] = largest_sum(division.locals[number].factors, arithmetic)
         else:
-            found[number] = clamped_sum([table.values.max().item() for table in upper], setup.arithmetic)
+            found[number] = clamped_sum([table.values.max().item() for table in upper], arithmetic)
     return found
 
 
-def whole_bound(setup: Setup, parts: Sequence[Mapping[int, Number]]) -> Number | None:
+def whole_bound(division: Division, arithmetic: Arithmetic, parts: Sequence[Mapping[int, Number]]) -> Number | None:
     """Return at most what the whole can be worth (encoded), from the agents' bounds; None where one has none."""
     bounds = [bound for part in parts for bound in part.values()]
-    if len(bounds) < setup.problem.n_agents:
+    if len(bounds) < len(division.locals):
         return None
-    return clamped_sum([*bounds, largest_sum(setup.division.crossing, setup.arithmetic)], setup.arithmetic)
+    return clamped_sum([*bounds, largest_sum(division.crossing, arithmetic)], arithmetic)
 
 
 def largest_sum(factors: Sequence[Factor], arithmetic: Arithmetic) -> Number:
