@@ -170,12 +170,7 @@ def plan(
     """
     problem, config, arithmetic = parts.problem, parts.config, parts.arithmetic
     division = searching(parts, world, stop)
-    if placed is None:
-        shares = world.together(lambda: shares_of(config.budget.bytes, parts.asked.problem, parts.original, problem))
-        # By the clock ranks could come to different trees.
-        tree = world.decided(lambda: build_pseudotree(problem, division, stop))
-    else:
-        tree, shares = placed.tree, placed.shares
+    tree, shares = _tree_and_shares(parts, division, world, stop) if placed is None else (placed.tree, placed.shares)
     threads, rows = max(1, cores() // world.core_sharers), _rows_at_most(division, config, shares)
     counting = _Counting(config, arithmetic, shares, rows, _listed_at_most(parts, shares))
     surveys = _surveys(division, counting, world, threads, stop, None if placed is None else placed.owner)
@@ -207,6 +202,14 @@ def plan(
         slicing=slicing,
         one_core=one_core,
     )
+
+
+def _tree_and_shares(parts: Divided, division: Division, world: World, stop: Stop) -> tuple[PseudoTree, Shares]:
+    """Return what all ranks know of where agents stand, and of the memory."""
+    budget, asked = parts.config.budget.bytes, parts.asked.problem
+    shares = world.together(lambda: shares_of(budget, asked, parts.original, parts.problem))
+    # By the clock ranks could come to different trees.
+    return world.decided(lambda: build_pseudotree(parts.problem, division, stop)), shares
 
 
 class _Counting(NamedTuple):
