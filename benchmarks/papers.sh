@@ -1,5 +1,5 @@
 #!/bin/bash
-# The papers' experiments on one machine of 64 cores and 4 GPUs, in two parts of some minutes each:
+# The papers' experiments on one machine of 64 cores and 4 GPUs, in three parts of some minutes each:
 #   PART=1 SECONDS_FOR_ALL=290 DMCMC_INSTANCES=... bash benchmarks/papers.sh FOLDER
 # What is not finished in time is left out; results are FOLDER/NAME/runs.jsonl, one folder a stream of runs. Seeds come
 # one after the other, so that an early end leaves some of every case.
@@ -8,14 +8,15 @@ mkdir -p "$FOLDER/configs"
 left() { local s=$((ALL - SECONDS + BEGUN)); echo $((s > 1 ? s : 1)); }
 gone() { echo $((SECONDS - BEGUN)); }
 
-# run NAME GPUS CORES JOBS CONFIG LIMIT [options]: one experiment, each run limited to so many seconds
+# run NAME GPUS CORES JOBS CONFIG LIMIT [options]: one experiment, each run limited to so many seconds (and $memory)
 run() {
   local name=$1 gpus=$2 cores=$3 jobs=$4 config=$5 limit=$6
   shift 6
   [ "$(left)" -gt 8 ] || return
-  sed "s/^limits: {time: [0-9]*/limits: {time: $limit/" "configs/papers/$config.yaml" > "$FOLDER/configs/$config-$limit.yaml"
+  sed "s/^limits: {time: [0-9]*, memory: \([0-9]*GiB\)/limits: {time: $limit, memory: ${memory:-\1}/" "configs/papers/$config.yaml" \
+    > "$FOLDER/configs/$name.yaml"
   CUDA_VISIBLE_DEVICES=$gpus timeout "$(left)" taskset -c "$cores" python3 -m dmcmc experiment \
-    "$FOLDER/configs/$config-$limit.yaml" --output "$FOLDER/$name" --resume --jobs "$jobs" "$@" > "$FOLDER/$name.out" 2>&1
+    "$FOLDER/configs/$name.yaml" --output "$FOLDER/$name" --resume --jobs "$jobs" "$@" > "$FOLDER/$name.out" 2>&1
   echo "$(gone) s: $name $(wc -l < "$FOLDER/$name/runs.jsonl") runs; $(grep -c '"outcome": "done"' "$FOLDER/$name/runs.jsonl") done; $(tail -1 "$FOLDER/$name.out" | cut -c1-150)"
 }
 
@@ -68,6 +69,34 @@ if [ "$PART" = 1 ]; then # Table 1: on GPUs, and 60 s each
   compile_all
   run table1-auto "" 8-41 17 dmcmc-table1 300 --method "auto, 60 s"
   run table1-both "" 8-41 17 dmcmc-table1 300 --method "auto with toulbar2, 60 s"
+  wait $all
+elif [ "$PART" = 3 ]; then # GPUs with most of their memory, what was missing, and grids
+  memory=200GiB
+  (run table1-gibbs-gpu 0 0-1 1 dmcmc-table1 60 --method "Gibbs GPU"
+   run figure11c-gpu 0 0-1 1 gpube-figure11c 30 --method "MBE GPU") & all=$!
+  (run table1-mh-gpu 1 2-3 1 dmcmc-table1 60 --method "MH GPU"
+   run figure11a-gpu 1 2-3 1 gpube-figure11a 30 --method "MBE GPU"
+   run figure4-gpu 1 2-3 1 cp2015-figure4 30 --method "BE GPU" --method "DPOP GPU") & all="$all $!"
+  (run cube-gpu 2 4-5 1 cube-table3 120 --method "exact GPU"
+   run cube2-gpu 2 4-5 1 cube-table2 60 --method "BP GPU"
+   run gpube-table3-gpu 2 4-5 1 gpube-table3 30 --method "BE GPU" --method "DPOP GPU"
+   run cp2015-figure5-gpu 2 4-5 1 cp2015-figure5 30 --method "BE GPU" --method "DPOP GPU") & all="$all $!"
+  (run tables6-10-gpu 3 6-7 1 gpube-tables6-10 60 --method "exact GPU"
+   run figure11b-gpu 3 6-7 1 gpube-figure11b 30 --method "MBE GPU"
+   run gpube-table2-gpu 3 6-7 1 gpube-table2 30 --method "BE GPU" --method "DPOP GPU"
+   run gpube-table1-gpu 3 6-7 1 gpube-table1 30 --method "BE GPU" --method "DPOP GPU") & all="$all $!"
+  memory=""
+  run tables6-10-toulbar2 "" 8-15 8 gpube-tables6-10 120 --method "toulbar2, 60 s" & all="$all $!"
+  compile_all
+  (run tables6-10-cpu "" 8-31 12 gpube-tables6-10 120 --method "auto, 60 s"
+   memory=64GiB run tables6-10-cpu "" 8-31 3 gpube-tables6-10 120 --method "exact CPU"
+   memory=64GiB run cube-cpu "" 8-31 3 cube-table3 120 --method "exact CPU") & all="$all $!"
+  (run cube2-cpu "" 32-35 2 cube-table2 60 --method "BP CPU"
+   run gpube-table3-cpu "" 32-45 7 gpube-table3 20 --method "BE CPU" --method "DPOP CPU") & all="$all $!"
+  (for config in dcop-scale-free dcop-colouring dcop-random; do
+     run $config "" 46-55 10 $config 60 --method "dmcmc with toulbar2"
+   done) & all="$all $!"
+  run table1-both "" 56-63 4 dmcmc-table1 300 --method "auto with toulbar2, 60 s" & all="$all $!"
   wait $all
 else # Table 1 and Fig. 5 on cores, others at equal time, exact inference on both
   (run gpube-table1-gpu 0 0-1 1 gpube-table1 30 --method "BE GPU" --method "DPOP GPU"

@@ -106,7 +106,7 @@ class _Work:
 
 
 def _job(run: Run) -> dict[str, Any]:
-    return {"data": run.data, "peer": run.peer, "seconds": run.seconds}
+    return {"data": run.data, "peer": run.peer, "seconds": run.seconds, "task": run.task}
 
 
 def _opened(experiment: Experiment, runs: Sequence[Run], folder: Path, resume: bool) -> set[str]:

@@ -23,6 +23,7 @@ from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 RESULTS = "runs.jsonl"
 PLAN = "experiment.json"
 _MOST_RUNS = 100_000
+_TASKS = ("mar", "max-marginals")
 _WORD = Meta(min_length=1, description="a word or a line of text")
 _KEYS = Meta(description="configuration keys and values, such as {problem.agents: 5}")
 _LISTS = Meta(description="configuration keys and lists of values, such as {problem.agents: [5, 10]}")
@@ -69,7 +70,8 @@ class Experiment(Section, frozen=True, kw_only=True):
     seeds : int or list of int
         Instances and seeds: sets ``seed`` and, for generated problems, ``problem.seed``.
     methods : dict
-        By name: keys and values, or ``{peer: toulbar2}`` with ``seconds`` for another solver.
+        By name: keys and values, or ``{peer: toulbar2}`` with ``seconds`` for another solver; with ``task: mar`` or
+        ``max-marginals`` marginals are computed.
     limits : Limits
     quick : Quick
     paper : list of dict
@@ -112,6 +114,8 @@ class Run:
         Another solver that it is for.
     seconds : float or None
         That solver's time.
+    task : str or None
+        ``mar`` or ``max-marginals``: what is computed in place of an assignment.
     """
 
     case: Mapping[str, Any]
@@ -120,6 +124,7 @@ class Run:
     data: Mapping[str, Any]
     peer: str | None = None
     seconds: float | None = None
+    task: str | None = None
 
     @property
     def key(self) -> str:
@@ -208,19 +213,21 @@ def _runs(experiment: Experiment, document: Document, folder: Path) -> Iterator[
         raise ConfigError(f"{document.at(('cases',))}: a case stands there twice")
     for seed, case, (method, keys) in itertools.product(seeds, cases, experiment.methods.items()):
         keys = dict(keys)
-        peer, seconds = keys.pop("peer", None), keys.pop("seconds", None)
+        peer, seconds, task = keys.pop("peer", None), keys.pop("seconds", None), keys.pop("task", None)
         place = document.at(("methods", method))
         if peer is not None and peer not in PEERS:
             raise ConfigError(f"{place}: unknown peer; {suggestion(str(peer), PEERS, 'peers')}")
         if seconds is not None and (peer is None or not isinstance(seconds, int | float) or not seconds > 0):
             raise ConfigError(f"{place}: seconds: expected a number > 0, of a peer")
+        if task not in (None, *_TASKS):
+            raise ConfigError(f"{place}: unknown task; {suggestion(str(task), _TASKS, 'tasks')}")
         data = with_keys(experiment.base, case, document.at(("cases",)))
         data = with_keys(data, keys | {"seed": seed}, place)
         data = with_keys(data, _memory(data, experiment.limits), "")
         _place_file(data["problem"], folder)
         if "generator" in data["problem"]:
             data["problem"]["seed"] = seed
-        yield Run(case, method, seed, data, peer, None if seconds is None else float(seconds))
+        yield Run(case, method, seed, data, peer, None if seconds is None else float(seconds), task)
 
 
 def _memory(data: Mapping[str, Any], limits: Limits) -> dict[str, Any]:

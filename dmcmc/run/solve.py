@@ -135,7 +135,7 @@ def _from_tables_to_result(
     tiny = partial(solve, ending=Ending()) if search.stoppable else solve
     with search.engine.compiling():
         warming = warm_up_solving(setup, world, progress, tiny, search.stoppable)
-        if not timed and not will_prove(setup):
+        if not timed and not will_prove(setup) and not search.plain:
             warming += warm_up_chains(setup, world, progress)
         warming += warm_up_filtering(setup, world, progress)
         if timed:
