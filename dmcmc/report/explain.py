@@ -59,6 +59,7 @@ def explanation(plan: Plan) -> RenderableType:
     parts.append(Text(f"combine: {plan.combine}"))
     if plan.later:
         parts.append(Text(f"then, by what gains most a second: {'; '.join(plan.later)}"))
+    parts += [Text(f"incomplete: {line}") for line in plan.incomplete]
     if plan.search:
         parts.append(Text(f"search: {plan.search}"))
     return Group(*parts)

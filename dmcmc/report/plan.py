@@ -1,5 +1,6 @@
 """What a run would do: each agent's method with what it takes, and how their tables are combined."""
 
+from math import prod
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +11,7 @@ from dmcmc.results.result import Output
 if TYPE_CHECKING:
     from dmcmc.run.setup import Setup
 
+_MOST_INCOMPLETE = 20  # agents
 _MOST_FACTORS = 20_000  # of a problem whose division is looked at
 
 
@@ -68,6 +70,8 @@ class Plan(Output, frozen=True, kw_only=True):
         What time can be spent on after that, of which what gains most a second is done; empty without a time budget.
     reduced : str
         What was taken out of the problem beforehand; empty where it is solved as it is. All else is about what is left.
+    incomplete : tuple of str
+        What elimination with incomplete tables would hold, agent by agent where that is offered.
     search : str
         Of a search engine beside the run; empty where none is wanted.
     """
@@ -81,6 +85,7 @@ class Plan(Output, frozen=True, kw_only=True):
     combine: str
     later: tuple[str, ...] = ()
     reduced: str = ""
+    incomplete: tuple[str, ...] = ()
     search: str = ""
 
     def __str__(self) -> str:
@@ -122,6 +127,7 @@ def plan_of(setup: "Setup") -> Plan:
         combine=_combination(setup),
         later=_later(setup) if setup.timed else (),
         reduced=_reduced(setup),
+        incomplete=_incomplete(setup),
         search=outlook(setup.config, setup.problem),
     )
 
@@ -178,6 +184,26 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
         offers.append("combine with larger tables, if some are split")
     return tuple(offers)
+
+
+def _incomplete(setup: "Setup") -> tuple[str, ...]:
+    """Return what is dense and what is incomplete where an agent would be eliminated without what cannot win."""
+    from dmcmc.inference.incomplete.kept import forecast
+
+    found, size = [], setup.arithmetic.dtype.itemsize
+    for agent in filter(setup.filters, range(setup.problem.n_agents)):
+        local = setup.division.locals[agent]
+        cells = [float(prod(factor.shape)) for factor in local.factors]
+        possible = [n - factor.forbidden_entries() for n, factor in zip(cells, local.factors, strict=True)]
+        expected = forecast(local.plan, [p / n for p, n in zip(possible, cells, strict=True)], size)
+        dense = expected.messages - expected.incomplete
+        found.append(
+            f"{setup.problem.agents[agent]}: {sum(possible) / max(1.0, sum(cells)):.2g} of the factors' entries are"
+            f" possible; messages: {dense} dense, {expected.incomplete} incomplete, with about"
+            f" {expected.rows / max(1.0, expected.entries):.2g} of their entries,"
+            f" {readable(expected.bytes)} in place of {readable(local.plan.entries * size)}, before any is told to lose"
+        )
+    return tuple(found[:_MOST_INCOMPLETE])
 
 
 def _agents(count: int) -> str:

@@ -10,7 +10,7 @@ from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.memory import readable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.report.numbers import short
-from dmcmc.results.result import AgentMetrics, Reductions, Result, WorkDone
+from dmcmc.results.result import AgentMetrics, KeptEntries, Reductions, Result, WorkDone
 
 _MOST_AGENTS = 20
 _MOST_BROKEN = 5
@@ -88,6 +88,8 @@ def _lines(
             rows.append(("broken", _broken(problem, result.assignment)))
     if result.reductions is not None:
         rows.append(("reduced", _removed(result.reductions)))
+    kept = [agent for agent in result.agents if agent.kept is not None]
+    rows += [("kept", _kept(agent.kept, agent.name if len(result.agents) > 1 else "")) for agent in kept[:_MOST_BROKEN]]
     if result.note is not None:
         rows.append(("note", result.note))
     rows.append(("time", f"{result.time:.3f} s"))
@@ -146,6 +148,13 @@ def _fitting(words: Sequence[str], width: int) -> str:
         if len(text) <= width:
             return text
     return words[0] + (", ..." if len(words) > 1 else "")
+
+
+def _kept(kept: KeptEntries | None, agent: str) -> str:
+    """Return what was kept of an elimination's messages."""
+    assert kept is not None
+    part = f"{short(int(kept.rows))} of {short(int(kept.entries))} entries, {readable(kept.bytes)}"
+    return f"{part}; {kept.incomplete} of {kept.messages} messages incomplete{f' ({agent})' if agent else ''}"
 
 
 def _removed(removed: Reductions) -> str:

@@ -44,6 +44,8 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     gap : float or None
         How much of the bound is this agent's: its table from above less that from below, where the bound is attained,
         in units of utility. None without a bound.
+    kept : KeptEntries or None
+        Where it was eliminated without what cannot beat the incumbent.
     """
 
     name: str
@@ -63,6 +65,26 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     extra_msg_size: int = 0
     z: int | None = None
     gap: float | None = None
+    kept: "KeptEntries | None" = None
+
+
+class KeptEntries(msgspec.Struct, frozen=True):
+    """What an elimination's messages have held.
+
+    Attributes
+    ----------
+    messages, incomplete : int
+        All of them, and those that list only what can still win; the others are dense.
+    entries, rows : float
+        Of all messages made dense, and what was kept of them.
+    bytes : int
+    """
+
+    messages: int
+    incomplete: int
+    entries: float
+    rows: float
+    bytes: int
 
 
 class TracePoint(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.contents import Chosen, Sent
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, GuaranteeReport, Result, WorkDone, guarantee_report
+from dmcmc.results.result import AgentMetrics, GuaranteeReport, KeptEntries, Result, WorkDone, guarantee_report
 from dmcmc.run.agent.loose_bound import largest_sum
 from dmcmc.run.controller.ledger import Ledger
 from dmcmc.run.divided import Divided
@@ -77,6 +77,7 @@ def metrics_of(
         time=table.seconds,
         z=work.z,
         gap=None if work.chosen is None else gap_at(table, work.chosen, setup.arithmetic),
+        kept=None if table.kept is None else KeptEntries(*table.kept),
     )
 
 

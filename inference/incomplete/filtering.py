@@ -16,6 +16,7 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.incomplete.bucket import Elsewhere, Making, Room, TooMuch
+from dmcmc.inference.incomplete.kept import DENSE, FULL, Kept
 from dmcmc.inference.incomplete.outside import ROOT, Outside, Relaxing
 from dmcmc.inference.incomplete.steps import Bucket, Input, steps_of
 from dmcmc.inference.incomplete.table import Incomplete, size_of
@@ -27,10 +28,8 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Array, Number
 
-DENSE = 1 << 15  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
 _ROW, _VALUE = 200.0, 3.0  # a candidate for a row costs so many dense cells, and so many for each value of its vector
 _ENTRY = 60.0  # likewise an entry of a dense message, which is compared with what can still win
-_FULL = 2  # times its rows: so many entries a message may have and become dense
 _SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
 
 
@@ -42,12 +41,13 @@ class Answer(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What became of a bucket: entries of the dense message, rows that were made of it, and bytes that it takes."""
+    """What became of a bucket: entries of the dense message, rows made of it, bytes that it takes, whether it lists."""
 
     variable: int
     entries: float
     rows: int
     bytes: int
+    incomplete: bool
 
 
 class Filtering:
@@ -119,6 +119,13 @@ class Filtering:
     def held(self) -> int:
         """Bytes of the messages."""
         return sum(message.bytes for message in self.messages)
+
+    @property
+    def kept(self) -> Kept:
+        """What the messages so far hold."""
+        made = self.messages
+        listed = sum(one.incomplete for one in made)
+        return Kept(len(made), listed, sum(m.entries for m in made), sum(m.rows for m in made), self.held)
 
     @property
     def under_way(self) -> tuple[float, float]:
@@ -217,7 +224,7 @@ class Filtering:
         hopeless = bound <= self._threshold()
         message.values[hopeless | (message.values < self.arithmetic.threshold)] = self.arithmetic.lowest
         left = int(np.count_nonzero(message.values > self.arithmetic.lowest))
-        if left and left * _FULL >= message.values.size:
+        if left and left * FULL >= message.values.size:
             return message
         return Incomplete.of(message, self.query.domains, self.arithmetic)
 
@@ -226,10 +233,10 @@ class Filtering:
         domains, size = self.query.domains, self.arithmetic.dtype.itemsize
         entries = size_of(message.scope, domains)
         rows = message.rows if isinstance(message, Incomplete) else int(entries)
-        if isinstance(message, Incomplete) and entries <= max(1, _FULL * rows):
+        if isinstance(message, Incomplete) and entries <= max(1, FULL * rows):
             message = message.dense(domains, self.arithmetic)
         taken = message.bytes if isinstance(message, Incomplete) else int(entries) * size
-        self.messages.append(Message(self.query.order[b], entries, rows, taken))
+        self.messages.append(Message(self.query.order[b], entries, rows, taken, isinstance(message, Incomplete)))
         if self.outside.parent[b] == ROOT:
             assert isinstance(message, Table)
             self._total = max(self._total + message.values.item(), self.arithmetic.lowest)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.incomplete.kept import Kept
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.samplers.model.rounds import Rounds
 from dmcmc.samplers.model.schedule import Temperature
@@ -74,6 +75,8 @@ class SampledTable:
     drawn : int
         Samples that every row has had at least, all runs together, as Property 1 of the DMCMC paper counts them; 0 for
         solvers that draw none. Repairs do not count: only some rows take part.
+    kept : Kept or None
+        What incomplete tables have held, where there were any.
     """
 
     lower: tuple[Table, ...]
@@ -84,6 +87,7 @@ class SampledTable:
     cells: int = 0
     updates: int = 0
     drawn: int = 0
+    kept: Kept | None = None
 
     @property
     def exact(self) -> bool:

@@ -12,6 +12,7 @@ from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.rows import rows_on_gpu
 from dmcmc.inference.incomplete.filtering import Filtering, z_within
+from dmcmc.inference.incomplete.kept import Kept
 from dmcmc.inference.incomplete.table import TooWide
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.deadline import Stop
@@ -88,9 +89,9 @@ class FilteredTable:
             except OutOfMemory:
                 self._give_up()
                 continue
-            rows, self.work = sum(m.rows for m in self.work.messages), None
+            kept, self.work = self.work.kept, None
             values = best if answer.values is None else answer.values
-            return _table(local, arithmetic, values, time.perf_counter() - begun, rows)
+            return _table(local, arithmetic, values, time.perf_counter() - begun, kept)
         return None
 
     def _give_up(self) -> None:
@@ -133,13 +134,13 @@ def _worth(local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64
 
 
 def _table(
-    local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64] | None, seconds: float, rows: int
+    local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64] | None, seconds: float, kept: Kept
 ) -> SampledTable:
     """Return an exact table of one number: what the best values are worth; −∞ without any."""
     worth = arithmetic.lowest if values is None else _worth(local, arithmetic, values)
     left = (Table((), np.array(worth, dtype=arithmetic.dtype)),)
     found = dict.fromkeys(local.hidden, 0) if values is None else {v: int(values[v]) for v in local.hidden}
-    return SampledTable(left, left, partial(_all_of, found), FILTERING, seconds, rows)
+    return SampledTable(left, left, partial(_all_of, found), FILTERING, seconds, int(kept.rows), kept=kept)
 
 
 def _all_of(found: dict[int, int], interface: object) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """Marginals and max-marginals against all assignments, whatever the density; evidence given, changed and taken back."""
 
 import math
-from itertools import product
+from itertools import islice, pairwise, product
 
 import numpy as np
 import pytest
@@ -12,6 +12,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc.inference.junction import passes
 from dmcmc.inference.junction.cliques import clique_tree
+from dmcmc.inference.junction.message_kernels import DOWN, UP
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
@@ -80,12 +81,12 @@ def test_probabilities_are_those_of_all_assignments_whatever_was_asked_before(se
         assert tree.marginals() == {name: pytest.approx(row, abs=1e-9) for name, row in expected.items()}
 
 
-@settings(max_examples=100)
+@settings(max_examples=200)
 @given(seed=SEEDS, hard=SHARES, sense=st.sampled_from(["max", "min"]))
 def test_max_marginals_are_the_best_of_all_assignments_with_a_value(seed, hard, sense):
     problem = random_problem(seed, variables=6, domain=3, factors=8, hard=hard, sense=sense)
     tree = JunctionTree(problem, maximise=True)
-    for evidence in drawn_evidence(problem, seed):
+    for evidence in islice(drawn_evidence(problem, seed), 2):
         tree.set_evidence(evidence)
         top = max(u for _, u in worth(problem, evidence))
         assert tree.total() == problem.to_own_sense(top)
@@ -124,6 +125,26 @@ def test_a_clique_tree_has_every_scope_at_home_and_every_variable_connected(seed
     for v in range(n):  # those that hold a variable: one tree, so one edge less than there are cliques
         inside = sum(v in clique for clique in cliques)
         assert inside - 1 == sum(v in separator for separator in tree.separators)
+
+
+def test_new_evidence_makes_only_what_depends_on_it_again(monkeypatch):
+    rng, builder = np.random.default_rng(0), Problem.build()
+    names = [builder.variable(f"v{i}", 3) for i in range(12)]
+    for one, other in pairwise(names):
+        builder.factor((one, other), rng.random((3, 3)))
+    tree, made = JunctionTree(builder.problem()), []
+    tree.propagate()
+    run = tree._passes.run
+    monkeypatch.setattr(type(tree._passes), "run", lambda self, *what: made.append(what) or run(*what))
+    tree.set_evidence({"v0": 1})
+    tree.propagate()
+    count = {what: sum(c.size for w, c in made if w == what) for what in (UP, DOWN)}
+    cliques, above = len(tree.tree.scopes), len(tree._path(tree._inside[0][0]))
+    assert count == {UP: above, DOWN: cliques - above}  # towards the root on the way there, away from it elsewhere
+    made.clear()
+    tree.set_evidence({"v0": 1})
+    tree.propagate()
+    assert not sum(c.size for _, c in made)
 
 
 def test_rare_evidence_does_not_underflow():

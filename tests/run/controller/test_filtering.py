@@ -4,12 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.keywords import settings_from
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import plan_of
+from dmcmc.report.summary import summary
 from dmcmc.run.setup import prepare
 
 N, CELLS = 8, 100  # no exact elimination has so few cells
@@ -38,10 +40,20 @@ def optimum(problem):
     return total.min()
 
 
+def shown(result):
+    console = Console(width=200)
+    with console.capture() as text:
+        console.print(summary(result))
+    return text.get()
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_it_is_optimal_where_dense_tables_are_not_allowed(seed):
     result = dmcmc.solve(alone(seed), cells=CELLS)
     assert (result.status, result.agents[0].method) == ("optimal", "filtering")
+    kept = result.agents[0].kept
+    assert kept.messages <= N and kept.rows <= kept.entries  # none where the first has nothing that can win
+    assert "messages incomplete" in shown(result)
     assert result.objective == result.bound == optimum(alone(seed))
 
 
@@ -57,6 +69,7 @@ def test_a_run_with_a_time_budget_takes_it_as_one_kind_of_work():
     setup = prepare(alone(3), settings_from(None, {"cells": CELLS, "timeout": 20}), World())
     assert any("filter" in offer for offer in plan_of(setup).later)
     hopeless = replace(setup, surveys=(setup.surveys[0]._replace(cells=1e30),))
+    assert "messages: 8 dense, 0 incomplete" in str(plan_of(setup))
     assert setup.filters(0) and not hopeless.filters(0)
     result = dmcmc.solve(alone(3), cells=CELLS, timeout=20)
     assert (result.status, result.objective) == ("optimal", optimum(alone(3)))
