@@ -8,6 +8,10 @@ partition functions are left out. ``--jobs`` runs instances side by side, each o
 of the solve, start-up and reading not counted. The last columns are log10 of the partition function, ours and that of
 the list, where the manifest has one.
 
+With ``--timed --program COMMAND`` each instance is solved by that version, too, on the same cores: now, before, before,
+now. The last columns are the least seconds of both in which they have proven it, and ``SLOWER`` where this version
+takes more than 1.2 times as long and a tenth of a second, or has not proven what the other has.
+
 With ``--timed --toulbar2`` they are what toulbar2 finds alone, on one core in as many seconds, and when it has proven
 it (``-``: it has not); ``late`` where it has, and the run, beside which it is too, has not in 1.5 times its seconds and
 two.
@@ -17,8 +21,10 @@ import argparse
 import csv
 import json
 import math
+import shlex
 import sys
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,6 +35,7 @@ from benchmarks.toulbar2 import alone
 
 # toulbar2 counts the least cost of a dense table over four or more variables twice; its own assignment has this cost.
 CORRECTED = {"alarm.cfn.gz": "3.086727"}
+_SLOWER, _NOTICED = 1.2, 0.1  # times, and seconds
 COMMAND = [sys.executable, "-m", "dmcmc", "solve", "--json"]
 
 
@@ -39,10 +46,10 @@ def listed(root: Path) -> list[tuple[Path, dict[str, str]]]:
     return [(root / line["family"] / line["file"], line) for line in lines]
 
 
-def run(path: Path, *options: str, limit: float, cores: set[int]) -> dict[str, Any]:
+def run(path: Path, *options: str, limit: float, cores: set[int], command: Sequence[str] = COMMAND) -> dict[str, Any]:
     """Return what ``solve`` prints; ``{"error": line}`` for a failure."""
     start = time.perf_counter()
-    done = run_pinned([*COMMAND, str(path), *options], cores, limit)
+    done = run_pinned([*command, str(path), *options], cores, limit)
     if done is None:
         return {"error": f"stopped after {time.perf_counter() - start:.0f} s"}
     if done.returncode in (0, 3):
@@ -85,6 +92,9 @@ def measured(path: Path, line: dict[str, str], given: argparse.Namespace, cores:
     if not given.timed and "error" in found and ("budget.memory" in found["error"] or "stopped" in found["error"]):
         found = timed()
     beside = compared(path, found, limit) if given.timed and given.toulbar2 else ""
+    if given.timed and given.program:
+        before = partial(timed, command=[*shlex.split(given.program), "solve", "--json"])
+        beside += paired([found, before(), before(), timed()])
     if "error" in found:
         return f"{line['file']:34s} {line['optimum'][:14]:>14s} {found['error'][:110]}{beside}"
     gap = "-" if found["gap"] is None else f"{100 * found['gap']:.3g} %"
@@ -98,6 +108,15 @@ def measured(path: Path, line: dict[str, str], given: argparse.Namespace, cores:
         sums = run(path, "--task", "pr", *within, limit=10 * limit, cores=cores)
         text += f"  {shown(sums.get('log10')):>12s} {known:>11s}" if "error" not in sums else f"  {sums['error'][:60]}"
     return text
+
+
+def paired(runs: Sequence[dict[str, Any]]) -> str:
+    """Return the seconds to a proof now, and before, of runs now, before, before and now; and whether it is slower."""
+    seconds = [run["time"] if run.get("status") in ("optimal", "infeasible") else math.inf for run in runs]
+    now, before = min(seconds[0], seconds[3]), min(seconds[1:3])
+    slower = before < math.inf and now > _SLOWER * before + _NOTICED
+    columns = [f"{value:.2f}" if value < math.inf else "-" for value in (now, before)]
+    return f"  {columns[0]:>8s} {columns[1]:>8s} {'SLOWER' if slower else ''}".rstrip()
 
 
 def compared(path: Path, found: dict[str, Any], limit: float) -> str:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.tighten import Allowance, tighten
 from dmcmc.inference.dpop.compression import Rows
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
@@ -30,6 +32,8 @@ from dmcmc.samplers.auto.choose import FIRST_SHARE, Choice, bound_seconds, sampl
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
+from dmcmc.samplers.methods.block_chains import frozen
+from dmcmc.samplers.methods.blocks import BlockSolver, sampled_from
 from dmcmc.samplers.row_choice import choose_rows
 
 _FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
@@ -162,17 +166,21 @@ def _sampled_agents(
 ) -> dict[int, Agent]:
     """Return agents whose methods do not eliminate all of them: sampled, those of one method together."""
     agents: dict[int, Agent] = {}
+    watched = setup.config.local.method == "auto"
     for method in sorted({setup.methods[a] for a in numbers}):
         batch = [a for a in numbers if setup.methods[a] == method]
         solver, locals_ = registry.get(method), [sides.lower.local(setup.division.locals[a]) for a in batch]
         chains: Sequence[Resumable | None] = [None] * len(batch)
-        tables: list[SampledTable] = []
-        if setup.timed and isinstance(solver, ChainSolver):
+        tables, started = list[SampledTable](), list[Any]()
+        if setup.timed and isinstance(solver, ChainSolver | BlockSolver):
             started = solver.start(locals_, settings)
             for begun in started:
                 settings.backend.stop.check()
                 tables.append(begun.table())
             chains = started
+        elif watched and isinstance(solver, ChainSolver):
+            started = solver.start(locals_, settings)
+            tables = [_thawed(local, one, settings) for local, one in zip(locals_, started, strict=True)]
         else:
             tables = solver.solve(locals_, settings)
         for number, local, run, table in zip(batch, locals_, chains, tables, strict=True):
@@ -180,11 +188,21 @@ def _sampled_agents(
             if local is not whole:  # exact for the listed rows only
                 table = replace(table, upper=None)
             agent = Agent(means, whole, table, LowerTable(local, run), weight=setup.surveys[number].weight)
+            agent.watched = watched
             agent.price, agent.brought = setup.exact_price(number), [Brought(SAMPLE, table.seconds)]
             if setup.filters(number):
                 agent.filtered = FilteredTable(setup.limits.memory, setup.timed)
             agents[number] = agent
     return agents
+
+
+def _thawed(local: LocalProblem, chains: Resumable, settings: Sampling) -> SampledTable:
+    """Return what an agent's chains have found; where they are frozen, what block moves then make of it."""
+    table = chains.table()
+    if not frozen(local, chains.states):
+        return table
+    more = sampled_from(local, settings, chains.states, local.rows).table()
+    return replace(more, seconds=table.seconds + more.seconds, updates=table.updates)
 
 
 def _exact_tables(

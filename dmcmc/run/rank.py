@@ -22,7 +22,7 @@ from dmcmc.run.agent.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.combination import attempts_of, relaxation_of, slicing_seconds, will_prove
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import COMBINE, SEARCH, TOULBAR2, Brought, Offer
+from dmcmc.run.controller.offer import BOUND, COMBINE, SEARCH, TOULBAR2, Brought, Offer
 from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
@@ -269,12 +269,22 @@ class Run:
         if self._changed:
             self._pruned = self.world.together(lambda: improve_agents(slice, directive))
             self._gather_sides()
+        if directive.of(BOUND):
+            self._suggest()
         for kind in OF_ALL:
             if granted := directive.of(kind.name):
                 self.incumbent.by = kind.name
                 kind.carry_out(slice, granted)
         self.incumbent.by = ", ".join(kind for kind in directive.kinds if kind != TOULBAR2) or "prune"
         self._brought += slice.brought
+
+    def _suggest(self) -> None:
+        """Let the search begin at what the shares of bounds say is good, too: of agents that share nothing."""
+        for agent in self.agents.values():
+            local, seed = agent.local, self.setup.config.seed + self.cycles
+            if not local.interface and not agent.table.exact:
+                for values in agent.above.roundings(seed):
+                    self.search.suggest(local.hidden, values)
 
     def _search(self, seconds: float) -> float:
         """Search for some seconds, all ranks together; return what that has brought (rank 0)."""

@@ -4,7 +4,7 @@ Every rank moves its own agents' variables. The values that come out are complet
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from threading import Event, Thread
@@ -122,6 +122,12 @@ class Search:
     def polish(self, values: NDArray[np.int64]) -> None:
         """Make an assignment 1-optimal, and the incumbent if that is better; a plain run takes it as it is."""
         self._take(values if self.plain else self._search.polish(values))
+
+    def suggest(self, variables: Sequence[int], values: NDArray[np.int64]) -> None:
+        """Let this rank's search begin with other values of some variables, too."""
+        start = self.best.copy()
+        start[list(variables)] = values
+        self._search.suggest(start)
 
     @contextmanager
     def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:

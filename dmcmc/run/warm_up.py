@@ -18,6 +18,7 @@ import numpy as np
 
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.inference.bounds.dual.rounding import compile_rounding
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.incomplete.filtering import compile_filtering
 from dmcmc.inference.minibuckets.matching import compile_matching, with_headroom
@@ -38,6 +39,7 @@ from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.blocks.starts import starts_of
+from dmcmc.samplers.blocks.sweep_kernels import mobility
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.local_search.block_turns import BlockTurns, priced
@@ -102,6 +104,7 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
         values, turns = first[: search.original.n_variables], BlockTurns(search.ascent.graph, 0, 1)
         turns.earn(_TURN, gained=False)  # without anything to do they would not anneal
         turns.turn(values, timed=False, stop=NO_STOP)
+        mobility(priced(search.ascent.graph), values, 1.0)
         starts = starts_of(priced(search.ascent.graph), np.arange(values.size), values, np.zeros(2, np.uint64), NO_STOP)
         if starts is not None:
             starts.draw(0, 1)
@@ -195,6 +198,8 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         if split:
             options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
             solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
+        if budget is not None and providers:  # the search begins at what bounds say is good
+            compile_rounding()
         if any("mini-bucket" in one for one in providers):  # the buckets of larger agents are split
             compile_matching(np.dtype(np.int64))
 

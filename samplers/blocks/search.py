@@ -98,6 +98,10 @@ class BlockSearch:
                 best = self._lineage.copy()
         return best
 
+    def forget(self) -> None:
+        """Begin a new cycle the next time, at what is given then."""
+        self._left = []
+
     def worth(self, z: NDArray[np.int64]) -> float:
         """Return what an assignment is worth, a violation at its price."""
         return float(total(self.graph, z))

@@ -102,3 +102,29 @@ def typical_spread(graph, z):
         if count > 0:
             sums += max(0.0, square / count - (mean / count) ** 2)
     return math.sqrt(sums / max(1, graph.free))
+
+
+@njit(nogil=True)
+def mobility(graph, z, share):
+    """Return the mean probability that a draw of a single variable, given all others, is another value than it has.
+
+    Parameters
+    ----------
+    share : float
+        The temperature, in typical spreads of a conditional. Without any spread, violations alone hold values.
+    """
+    temperature, widest = share * typical_spread(graph, z), 1
+    for v in range(graph.free):
+        widest = max(widest, graph.domains[v])
+    if temperature <= 0:
+        temperature = 1.0
+    scores, moves, count = np.empty(widest), 0.0, 0
+    for v in range(graph.free):
+        if graph.domains[v] > 1:
+            score(graph, z, v, scores)
+            top, mass = scores[: graph.domains[v]].max(), 0.0
+            for d in range(graph.domains[v]):
+                mass += math.exp((scores[d] - top) / temperature)
+            moves += 1.0 - math.exp((scores[z[v]] - top) / temperature) / mass
+            count += 1
+    return moves / count if count > 0 else 1.0

@@ -103,6 +103,11 @@ class Resumable(Protocol):
         """Whether no time at all would make a row better."""
         ...
 
+    @property
+    def states(self) -> NDArray[Any]:
+        """The best hidden values of each row, (rows, hidden)."""
+        ...
+
     def table(self) -> SampledTable:
         """Return the table as it is now."""
         ...

@@ -20,6 +20,7 @@ _MOST_ENTRIES, _ENTRIES = 1 << 24, 1 / 16  # of all tables, and the part of the 
 _LEAST = 0.02  # seconds of a turn
 _WORKERS, _MOST_WORKERS = 2, 8  # where work is fixed; by the clock one a thread, but not more
 _RATE = 1e9  # cells a second, where work is fixed
+_SUGGESTED = 16  # starts that are kept
 _BEFORE_CUTS = 0.03  # seconds of block moves before an order is looked for
 _MOST_SHARE, _LEAST_SHARE = 0.9, 0.1  # of the time
 
@@ -52,6 +53,7 @@ class BlockTurns:
         self._ordered = self.paid = False
         self._turns = 0
         self._starts: Starts | None = None
+        self._suggested: list[Values] = []
         self._lineages: dict[int, Values] = {}
         self._drawn: Counter[int] = Counter()
 
@@ -74,13 +76,17 @@ class BlockTurns:
         begun, halt = time.perf_counter(), np.zeros(1, dtype=np.uint8)
         searches = self._workers(min(self.threads, _MOST_WORKERS) if timed else _WORKERS, values, stop)
         states = [values.copy() for _ in searches]
+        for i in range(len(searches)):
+            if self._suggested and i not in self._lineages:
+                self._lineages[i] = self._suggested.pop(0).copy()
+        begins = [self._starts is not None or i in self._lineages for i in range(len(searches))]
         work = int(np.iinfo(np.int64).max) if timed else int(self._credit * _RATE)
 
         def improve(i: int) -> None:
             turn = self._turns + i
-            if self._starts is not None and turn % 2 == 0:
+            if begins[i] and turn % 2 == 0:
                 states[i] = self._go_on(i, work, halt)
-            elif (turn if self._starts is None else turn // 2) % 2:
+            elif (turn // 2 if begins[i] else turn) % 2:
                 states[i] = searches[i].anneal(values, work, halt)
             else:
                 searches[i].improve(states[i], work, halt)
@@ -92,10 +98,14 @@ class BlockTurns:
         self._turns += 1
         return max(states, key=searches[0].worth)
 
+    def suggest(self, values: Values) -> None:
+        """Begin here before the next start is drawn; the last few count."""
+        self._suggested = [*self._suggested, values][-_SUGGESTED:]
+
     def _go_on(self, i: int, work: int, halt: NDArray[np.uint8]) -> Values:
         """Make block moves from a worker's start, as long as they gain; then from its next."""
-        assert self._starts is not None
         if i not in self._lineages:
+            assert self._starts is not None
             self._lineages[i] = self._starts.draw(i, self._drawn[i])
             self._drawn[i] += 1
         state = self._lineages[i]

@@ -76,6 +76,7 @@ class LocalSearch:
         self._chains, self._pace = 0, 0.0
         self._paired: Values | None = None
         self._together: Together | None = None
+        self._suggested: list[Values] = []
         self._slack = float("inf")  # what an entry may lose in an assignment better than that which chains began with
 
     def first(self) -> Values:
@@ -116,6 +117,10 @@ class LocalSearch:
                 found(best)
         return best
 
+    def suggest(self, values: Values) -> None:
+        """Begin here, too, when there is a search by the clock the next time."""
+        self._suggested.append(values[: self.original.n_variables])
+
     def better(self, one: Values, other: Values) -> bool:
         """Return whether an assignment is better than another: fewer violations, or as many and more utility."""
         n = self.original.n_variables
@@ -124,6 +129,12 @@ class LocalSearch:
     def _by_the_clock(self, best: Values, seconds: float) -> Iterator[Values]:
         """Yield ever better assignments that this rank's heats find in some seconds, polished."""
         until = time.perf_counter() + seconds
+        while self._suggested and not self.stop.over:
+            start = self.ascent.climb(self._suggested.pop(0))
+            self._blocks.suggest(start)
+            if self.better(start, best):
+                best = self._completed(start)
+                yield best
         if self._race is None:
             self._race = part_of_race(self._ranges, self.exchange.rank, self.exchange.size, self.threads)
         while not self.stop.over and (left := until - time.perf_counter()) > 0:

@@ -6,16 +6,16 @@ variables freeze: tables full of zeros or of steep costs.
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
@@ -23,10 +23,7 @@ from dmcmc.samplers.blocks.room import Priced
 from dmcmc.samplers.blocks.search import DESCENT, BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.starts import Starts, starts_of
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.local_search.block_turns import priced
-from dmcmc.samplers.local_search.graph import build_graph
-from dmcmc.samplers.model.chain_model import flatten_local
-from dmcmc.samplers.model.evaluation import evaluate_rows
+from dmcmc.samplers.methods.block_chains import NAME, BlockChains, graph_of
 from dmcmc.samplers.model.rng import chain_key
 
 _DRAW = 100  # cells that a draw of a variable counts for, of those that the configuration asks for
@@ -38,7 +35,7 @@ States = NDArray[np.int32]
 class BlockSolver:
     """The local solver ``blocks``: the best state that annealing with block moves finds for every row."""
 
-    name = "blocks"
+    name = NAME
     summary = "annealing that draws blocks of variables of small width exactly given the rest, between Gibbs sweeps"
 
     def check(self, local: LocalProblem, memory: int, arithmetic: Arithmetic) -> None:
@@ -53,47 +50,47 @@ class BlockSolver:
 
     def solve(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
         """Sample every agent, the rows of one on all threads."""
-        rows = sum(local.rows for local in problems)
-        tables = []
+        return [chains.table() for chains in self.start(problems, sampling)]
+
+    def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list[BlockChains]:
+        """Sample every agent, to go on with later."""
+        rows, found = sum(local.rows for local in problems), list[BlockChains]()
         for local in problems:
-            tables.append(_solve(local, sampling, rows))
+            states = np.zeros((local.rows, len(local.hidden)), dtype=np.int32)
+            if sampling.incumbent is not None:
+                states[:] = sampling.incumbent[list(local.hidden)]
+            found.append(sampled_from(local, sampling, states, rows))
             sampling.progress(1)
-        return tables
+        return found
 
     def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
         """Load what sampling agents uses on a GPU, where so many draws would be worth the way there."""
         local = min(problems, key=lambda local: len(local.hidden) or math.inf)
-        if local.hidden and sampling.backend.samples_on_gpu(updates) and _fit_device(graph := _graph(local)):
+        if local.hidden and sampling.backend.samples_on_gpu(updates) and _fit_device(graph := graph_of(local)):
             first, key = np.zeros((1, graph.domains.size), dtype=np.int32), np.zeros(2, dtype=np.uint64)
             order = np.arange(graph.free)
             starts = starts_of(graph, order, first[0].astype(np.int64), key, sampling.backend.stop)
             _on_gpu(graph, key, replace(sampling, seconds=None), first, 1, (order, starts))
 
 
-def _solve(local: LocalProblem, sampling: Sampling, rows: int) -> SampledTable:
-    """Sample the rows of one agent; ``rows`` are those of all agents that share the seconds."""
+def sampled_from(local: LocalProblem, sampling: Sampling, states: NDArray[Any], rows: int) -> BlockChains:
+    """Sample the rows of one agent from states of theirs; ``rows`` are those of all agents that share the seconds."""
     begun, hidden = time.perf_counter(), len(local.hidden)
     work = sampling.runs * sampling.samples * hidden * _DRAW
-    first = np.zeros((local.rows, hidden + len(local.interface)), dtype=np.int32)
-    if sampling.incumbent is not None:
-        first[:, :hidden] = sampling.incumbent[list(local.hidden)]
-    if local.interface:
-        first[:, hidden:] = np.indices(local.interface_shape, dtype=np.int32).reshape(len(local.interface), -1).T
-    states = (_sampled(local, sampling, first, work, rows) if hidden else first)[:, :hidden].astype(np.int64)
-    domains = local.domains[[*local.hidden, *local.interface]].astype(np.int32)
-    values = evaluate_rows(flatten_local(local), domains, states, local.interface_shape, sampling.arithmetic)
-    return SampledTable(
-        lower=(Table(local.interface, values),),
-        upper=None,
-        witness=partial(_witness, local, states),
-        method=BlockSolver.name,
-        seconds=time.perf_counter() - begun,
-    )
+    chains = BlockChains(local, sampling, states)
+    if hidden:
+        first = np.zeros((local.rows, hidden + len(local.interface)), dtype=np.int32)
+        first[:, :hidden] = states
+        if local.interface:
+            first[:, hidden:] = np.indices(local.interface_shape, dtype=np.int32).reshape(len(local.interface), -1).T
+        chains.states[:] = _sampled(local, sampling, first, work, rows)[:, :hidden]
+    chains.seconds = time.perf_counter() - begun
+    return chains
 
 
 def _sampled(local: LocalProblem, sampling: Sampling, first: States, work: int, rows: int) -> States:
     """Return the best state found for each row, from the first ones and from starts that know the agent's problem."""
-    graph, stop = _graph(local), sampling.backend.stop
+    graph, stop = graph_of(local), sampling.backend.stop
     key = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64)
     order = order_for_cuts(graph, stop)
     starts = None if order is None else starts_of(graph, order, first[0].astype(np.int64), key, stop)
@@ -160,23 +157,6 @@ def _on_gpu(
             raise
     shared_device().release()
     return None
-
-
-def _graph(local: LocalProblem) -> Priced:
-    """Return an agent's factors with prices, hidden variables first; the interface never moves."""
-    variables = [*local.hidden, *local.interface]
-    number = {v: i for i, v in enumerate(variables)}
-    factors = tuple(Factor(tuple(number[v] for v in f.scope), f.table) for f in local.factors)
-    names, owner = tuple(f"x{v}" for v in variables), np.zeros(len(variables), dtype=np.int64)
-    problem = Problem(names, local.domains[variables], ("agent",), owner, factors)
-    return priced(build_graph(problem))._replace(free=len(local.hidden))
-
-
-def _witness(local: LocalProblem, states: NDArray[np.int64], values: Mapping[int, int]) -> dict[int, int]:
-    """Return the hidden values kept for a row."""
-    shape = local.interface_shape
-    row = int(np.ravel_multi_index([values[v] for v in local.interface], shape)) if shape else 0
-    return dict(zip(local.hidden, states[row].tolist(), strict=True))
 
 
 SOLVER = BlockSolver()

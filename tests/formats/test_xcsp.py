@@ -162,6 +162,12 @@ def test_costs_from_the_maximal_cost_on_are_forbidden():
     assert costs(read(minimal("9: 0 0|10: 1 1", limits='maximalCost="10"'))) == [9, 0, 0, None]
 
 
+def test_the_initial_cost_is_that_of_every_assignment():
+    problem = read(minimal("9: 0 0", limits='initialCost="7"'))
+    assert [problem.evaluate(values).objective for values in ([0, 0], [1, 1])] == [16, 7]
+    assert "initialCost" in error_of(minimal("9: 0 0", limits='initialCost="infinity"'))
+
+
 def test_a_large_relation_stays_a_list():
     scope = " ".join(f"v{i}" for i in range(40))
     variables = "".join(f'<variable name="v{i}" domain="d"/>' for i in range(40))

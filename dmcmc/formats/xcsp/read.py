@@ -45,6 +45,7 @@ class _Reader:
         self.space = Space()
         self.meter = Meter.of(source.data)
         self.top: Number = inf
+        self.initial: Number = 0
         self.relations: dict[str, Relation] = {}
         self.formulas: dict[str, Formula] = {}
         self.tables: dict[tuple[str, tuple[str, ...], tuple[int, ...]], Factor] = {}
@@ -64,6 +65,8 @@ class _Reader:
         self.read_domains()
         self.read_variables()
         factors = tuple(self.constraint(e) for e in self.section("constraints", "constraint"))
+        if self.initial:
+            factors = (*factors, Factor.of((), self.initial, self.sense, "initialCost"))
         domains = np.array([len(self.domains[d]) for d in self.domain_of], dtype=np.int64)
         labels = tuple(self.labels[d] for d in self.domain_of)
         owner = np.array(self.owner, dtype=np.int64)
@@ -84,14 +87,16 @@ class _Reader:
         return found
 
     def read_limits(self, section: Element) -> None:
-        """Note the cost from which on everything is forbidden (weighted CSPs)."""
+        """Note the cost from which on everything is forbidden, and that of every assignment (weighted CSPs)."""
         word = section.attributes.get("maximalCost", "infinity")
         top = number(word)
         if top is None or (self.sense == "max" and top != inf):
             self.fail(section, f"maximalCost is {word[:40]!r}; a number is needed, and a minimisation")
-        if number(section.attributes.get("initialCost", "0")) != 0:
-            raise self.source.refusal(section.offset, "an initialCost other than 0 is")
-        self.top = top
+        word = section.attributes.get("initialCost", "0")
+        initial = number(word)
+        if initial is None or abs(initial) == inf:
+            self.fail(section, f"initialCost is {word[:40]!r}; a number is needed")
+        self.top, self.initial = top, initial
 
     def new(self, name: str, known: object, element: Element) -> str:
         """Return a name that is not taken."""

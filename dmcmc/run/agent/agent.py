@@ -23,6 +23,7 @@ from dmcmc.run.agent.rows import rows_of
 from dmcmc.run.agent.upper_table import UpperTable
 from dmcmc.run.controller.offer import Brought
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
+from dmcmc.samplers.methods.block_chains import BlockChains, frozen
 
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
 
@@ -72,6 +73,8 @@ class Agent:
         What came of the work on its first table.
     filtered : FilteredTable or None
         Eliminations that filter by the incumbent; None where that is not allowed.
+    watched : bool
+        Whether it goes on with block moves where its chains turn out to be frozen.
     """
 
     means: Means
@@ -86,6 +89,7 @@ class Agent:
     weight: float = 1.0
     brought: list[Brought] = field(default_factory=list)
     filtered: FilteredTable | None = None
+    watched: bool = False
 
     @property
     def may_improve(self) -> bool:
@@ -168,6 +172,12 @@ class Agent:
         if outside is not None:
             worth = self.rows(self.table.lower).astype(np.float64) + outside.astype(np.float64)
         rows = promising(np.arange(self.below.local.rows), self.pruning.pruned, worth)
+        if self.watched:  # once: chains that move do not freeze later
+            self.watched = False
+            if frozen(self.below.local, chains.states):
+                done = chains.table()
+                chains = BlockChains(self.below.local, self.means.sampling, chains.states, done.seconds, done.updates)
+                self.below.chains = chains
         chains.improve(rows, seconds, self.means.backend.threads)
         self.table = replace(chains.table(), upper=self.table.upper)
 

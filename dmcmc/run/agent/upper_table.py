@@ -1,5 +1,6 @@
 """An agent's table from above: a provider's bound, and what is wanted of it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
+from dmcmc.inference.bounds.dual.rounding import roundings
+from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -34,6 +37,11 @@ class UpperTable:
         """Return the bound as it is, encoded."""
         assert self.state is not None
         return self.state.tables(arithmetic)
+
+    def roundings(self, seed: int) -> Iterator[NDArray[np.int64]]:
+        """Yield assignments that a dual ascent's shares say are good, hidden variables first; none without shares."""
+        state = getattr(self.state, "dual", self.state)
+        return roundings(state, seed) if isinstance(state, DualState) else iter(())
 
     def request(self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None) -> BoundRequest:
         """Return what is wanted of the bound: for the rows that can still matter, beyond their limits."""

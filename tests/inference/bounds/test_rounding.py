@@ -1,0 +1,86 @@
+"""Shares rounded to assignments: as a naive twin rounds them, and where the bound is tight to optimal ones."""
+
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.problem_strategies import random_problem
+
+from dmcmc import Factor, Problem
+from dmcmc.inference.bounds.dual.rounding import rounded, roundings
+from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.samplers.local_search.search import LocalSearch
+
+
+def rounded_naively(tables, domains, noise):
+    values = {}
+    while len(values) < len(domains):
+        scores = {}
+        for v in [v for v in range(len(domains)) if v not in values]:
+            own = noise[v, : domains[v]].copy()
+            for table in [t for t in tables if v in t.scope]:
+                fixed = tuple(values.get(u, slice(None)) for u in table.scope)
+                free = [u for u in table.scope if u not in values]
+                own += table.values[fixed].max(axis=tuple(i for i, u in enumerate(free) if u != v))
+            scores[v] = own
+        leads = {v: np.inf if s.size == 1 else s.max() - np.sort(s)[-2] for v, s in scores.items()}
+        chosen = min(scores, key=lambda v: (-leads[v], v))
+        values[chosen] = int(scores[chosen].argmax())
+    return [values[v] for v in range(len(domains))]
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_tables_are_rounded_as_by_hand(seed):
+    rng = np.random.default_rng(seed)
+    domains = rng.integers(1, 5, rng.integers(1, 7))
+    tables = [Table((v,), rng.integers(-9, 9, domains[v])) for v in range(domains.size)]
+    for _ in range(int(rng.integers(0, 8))):
+        scope = tuple(
+            sorted(rng.choice(domains.size, rng.integers(1, min(3, domains.size) + 1), replace=False).tolist())
+        )
+        tables.append(Table(scope, rng.integers(-9, 9, domains[list(scope)])))
+    noise = rng.integers(-3, 4, (domains.size, int(domains.max()))).astype(float)
+    assert rounded(tables, domains, noise).tolist() == rounded_naively(tables, domains, noise)
+
+
+def state_of(problem, sweeps=30):
+    local = divide(replace(problem, owner=np.zeros(problem.n_variables, dtype=np.int64))).locals[0]
+    state = DualState(local, triangles=True)
+    state.improve(sweeps=sweeps)
+    return local, state
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**32))
+def test_roundings_are_assignments_the_same_every_time(seed):
+    problem = random_problem(seed)
+    local, state = state_of(problem, 3)
+    found = [values.tolist() for values in roundings(state, seed)]
+    assert found == [values.tolist() for values in roundings(state, seed)]
+    sizes = local.domains[[*local.hidden, *local.interface]]
+    assert all((np.array(values) < sizes).all() and min(values) >= 0 for values in found)
+    assert len(found) == (4 if problem.n_variables else 0)
+
+
+def tree(n=40, size=5):
+    rng = np.random.default_rng(2)
+    factors = tuple(Factor.of((int(rng.integers(v)), v), rng.integers(0, 1000, (size, size))) for v in range(1, n))
+    return Problem(tuple(map(str, range(n))), [size] * n, ("all",), [0] * n, factors)
+
+
+def test_a_tight_bound_is_rounded_to_the_optimum_and_the_search_begins_there():
+    problem = tree()
+    local, state = state_of(problem, 100)
+    (values, *_) = roundings(state, 0)
+    assigned = np.zeros(problem.n_variables, dtype=np.int64)
+    assigned[list(local.hidden)] = values
+    best = state.layout.scale.decode(int(state.bounds[0]))
+    assert problem.evaluate(assigned).objective == best
+    search = LocalSearch(problem, problem, [0], 0, 1, NO_STOP)
+    search.suggest(assigned)
+    assert problem.evaluate(search.improve(np.zeros(40, dtype=np.int64), 1e-3, 0)).objective == best
