@@ -20,6 +20,7 @@ from dmcmc.inference.runtime.device import shared_device
 from dmcmc.samplers.blocks.cuda import chains
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.methods import blocks
+from dmcmc.samplers.methods.block_chains import graph_of
 
 INTERFACE = 5
 LONG = 10**6  # samples: more than there is time for
@@ -60,7 +61,7 @@ def main() -> None:
             mean = float(np.mean(table[shared])) if shared.any() else float("nan")
             say(f"{seed:<8d} {name:12s} {given.seconds:8.2f} {took:8.2f} {good:14d} {mean:18.6g}")
     local = agent_of(0)
-    graph = blocks._graph(local)
+    graph = graph_of(local)
     first = np.zeros((local.rows, graph.domains.size), dtype=np.int32)
     device = chains.DeviceBlocks(graph, np.zeros(2, dtype=np.uint64), first, np.arange(graph.free))
     moves = [move for _ in range(64) for move in device._choose()]
