@@ -24,7 +24,7 @@ from dmcmc.samplers.toulbar2.costs import Costs
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
 _AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
-_MOMENT = 1.0  # seconds of exact tables that need none
+_MOMENT = 2.0  # seconds of exact tables that need none
 _MEANWHILE, _LEAST_MEANWHILE = 0.25, 2.0  # of what exact tables take, one may search beside them; and seconds at least
 
 
@@ -97,7 +97,8 @@ class RunEngine:
         """
         if self.beside is None:
             return setup
-        price, asked = sum(choice.seconds for choice in setup.choices) / self.world.size, setup.config.search != "auto"
+        price = sum(choice.seconds for choice in setup.choices) / (max(1, setup.limits.threads) * self.world.size)
+        asked = setup.config.search != "auto"
         if will_prove(setup) and not asked:
             if price <= _MOMENT:
                 self.beside.leave()

@@ -141,7 +141,7 @@ def _from_tables_to_result(
         if timed:
             warming += warm_up_gpu(setup, world, progress)
         stop = search.delay(warming)
-    setup = search.engine.settle(setup)
+        setup = search.engine.settle(setup)
     explain(setup)
     with watching.watched(stop), Interrupt(stop, armed=timed and ending is None):
         run = Run(setup.ending(stop), world, search, progress, explain)

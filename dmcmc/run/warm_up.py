@@ -64,7 +64,7 @@ _AT_WORK: list[str] = []  # what is being compiled
 
 
 def warm_up_planning(config: Settings, world: World, progress: Progress) -> None:
-    """Compile what prepares a run, and measure this machine where ``auto`` will ask for it: with a time budget."""
+    """Compile what prepares a run, and load it; measure this machine where ``auto`` asks for it: with a time budget."""
     auto = config.local.method == "auto" and config.budget.time is not None
 
     def work() -> None:
@@ -72,7 +72,7 @@ def warm_up_planning(config: Settings, world: World, progress: Progress) -> None
         if auto:
             load_rates()
 
-    _once(f"planning {auto}", work, world, progress)
+    _load(f"planning {auto}", work, world, progress)
 
 
 def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:

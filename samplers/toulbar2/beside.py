@@ -161,6 +161,7 @@ class Beside:
         """Start it, follow it, start it anew where that pays; the thread's own work."""
         with suppress(DmcmcError, MemoryError, OSError):  # then there is none
             self._go.wait(self._wait)
+            self._open.wait()  # what is known by then may say that it is not wanted
             if not self._unwanted.is_set():
                 costs, thrown = self._make(), 0.0
                 if not costs.feasible:

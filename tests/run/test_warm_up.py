@@ -3,6 +3,7 @@
 import time
 from types import SimpleNamespace
 
+import numba
 import numpy as np
 import pytest
 from support.problem_strategies import random_problem
@@ -58,6 +59,16 @@ def test_a_marker_holds_for_the_sources_that_were_compiled(folder, monkeypatch):
     assert counted()[0] == 1
     monkeypatch.setattr(cache, "_sources", lambda: ("other", 0))
     assert counted()[0] == 1
+
+
+def test_what_plans_a_run_is_read_from_the_disk_before_the_clock_starts(monkeypatch):
+    done = []
+    monkeypatch.setattr(warm_up, "_once", lambda *rest: None)
+    monkeypatch.setattr(warm_up, "_LOADED", set())
+    monkeypatch.setattr(warm_up, "prepare", lambda *rest: done.append(1))
+    for _ in range(2):
+        warm_up.warm_up_planning(Settings(), World(), Stages())
+    assert len(done) == (0 if numba.config.DISABLE_JIT else 1)
 
 
 def test_what_failed_is_told_in_a_line_and_tried_again_and_is_no_error(folder, caplog):

@@ -14,6 +14,7 @@ from dmcmc.samplers.toulbar2.search import available
 _SHARE = 0.25  # of the memory is for it, on top of what the run takes
 _HANDED = 0.5  # of that, at most, is for the tables as they are handed over and kept
 _ENTRY, _LISTED, _TABLE = 48, 200, 2000  # bytes of an entry; of one over more than three variables; of a table
+_BEGIN, _BEGIN_SHARE = 5e-6, 0.1  # seconds an entry until it says something; the part of the time that may take
 
 
 class Toulbar2:
@@ -52,7 +53,14 @@ def usable(settings: Settings, problem: Problem) -> bool:
         if settings.search == TOULBAR2:
             raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[search]'")
         return False
-    return bytes_handed(problem) <= _HANDED * memory_of(settings)
+    return bytes_handed(problem) <= _HANDED * memory_of(settings) and _promising(settings, problem)
+
+
+def _promising(settings: Settings, problem: Problem) -> bool:
+    """Return whether it is likely to say something in time, where agents' tables want the cores as well."""
+    if settings.search == TOULBAR2 or problem.n_agents == 1 or settings.budget.time is None:
+        return True
+    return _BEGIN * sum(factor.table.size for factor in problem.factors) <= _BEGIN_SHARE * settings.budget.time
 
 
 def bytes_handed(problem: Problem) -> int:
@@ -74,5 +82,6 @@ def outlook(settings: Settings, problem: Problem) -> str:
     if not available():
         return "toulbar2 would search beside the run, on a core of its own; pip install 'dmcmc[search]'"
     if not usable(settings, problem):
-        return "toulbar2 is left out: the tables are too large for its part of the memory"
+        what = "its part of the memory" if _promising(settings, problem) else "the time"
+        return f"toulbar2 is left out: the tables are too large for {what}"
     return "toulbar2 searches the whole beside the run, on a core of its own, unless tables prove the answer at once"

@@ -13,6 +13,7 @@ import pytest
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.run.kinds import toulbar2
 from dmcmc.samplers.toulbar2 import beside as module
@@ -176,6 +177,30 @@ def test_it_says_nothing_while_it_is_held():
         search.resume()
         search.wait(30)
     assert heard.values and heard.bounds
+
+
+def test_it_does_not_begin_while_it_is_held_and_never_where_it_is_not_wanted_then():
+    made = []
+    with Beside(lambda: made.append(1), 0, Heard().listener(), wait=10) as search:
+        search.hold()
+        search.go()
+        search.wait(0.1)
+        search.leave()
+        search.resume()
+        search.wait(10)
+    assert not search.on and not made
+
+
+@pytest.mark.parametrize(("agents", "asked", "seconds", "wanted"), [
+    (2, "auto", 1.0, False), (2, "auto", 100.0, True), (1, "auto", 1.0, True), (2, "toulbar2", 1.0, True),
+])  # fmt: skip
+def test_large_tables_of_several_agents_keep_it_out_of_a_short_run(agents, asked, seconds, wanted, monkeypatch):
+    monkeypatch.setattr(toulbar2, "cores", lambda: 2)
+    names = tuple(f"a{i}" for i in range(agents))
+    big = Problem(("x", "y"), np.full(2, 200), names, np.arange(2) % agents, (Factor.of((0, 1), np.ones((200, 200))),))
+    settings = Settings(search=asked, budget=Budget(time=seconds, memory=1 << 30))
+    assert toulbar2.usable(settings, big) == wanted
+    assert ("too large for the time" in toulbar2.outlook(settings, big)) != wanted
 
 
 def processes():
