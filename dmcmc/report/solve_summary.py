@@ -75,7 +75,8 @@ def _tables(found: Marginals) -> list[tuple[str, str]]:
     if found.objective is not None:
         rows.append(("objective", f"{found.objective:.12g}"))
     rows.append(("time", f"{found.time:.3f} s ({found.planning:.3f} s of it planning)"))
-    rows.append(("junction tree", f"{found.cliques} cliques, width {found.width}, {found.cells:,} cells"))
+    work = f"{found.cells:,} {'rows, tables incomplete' if found.tables == 'incomplete' else 'cells'}"
+    rows.append(("junction tree", f"{found.cliques} cliques, width {found.width}, {work}"))
     rows += [(name, _values(values, found.task)) for name, values in list(found.marginals.items())[:_MOST_VALUES]]
     more = len(found.marginals) - _MOST_VALUES
     return [*rows, ("...", f"and {more} more (all of them with --json)")] if more > 0 else rows

@@ -30,6 +30,8 @@ class Marginals(Output, frozen=True, kw_only=True):
         Wall seconds after start-up, and what of them was needed once: new evidence would not need it again.
     variables, cliques, width, cells
         Of the problem and of the junction tree; entries of all cliques.
+    tables
+        ``dense``; ``incomplete``: only what is possible was listed, and cells are rows.
     """
 
     task: Literal["mar", "max-marginals"]
@@ -44,6 +46,7 @@ class Marginals(Output, frozen=True, kw_only=True):
     cliques: int
     width: int
     cells: int
+    tables: Literal["dense", "incomplete"] = "dense"
     provenance: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property

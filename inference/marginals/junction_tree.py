@@ -6,23 +6,15 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
-from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.messages import passes_on
-from dmcmc.inference.junction.cliques import CliqueTree, clique_tree
-from dmcmc.inference.junction.layout import Layout, clique_cells, lay_out
 from dmcmc.inference.junction.message_kernels import DOWN, SEPARATOR, SHOW, UP
-from dmcmc.inference.junction.passes import FarApart, Passes
-from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
-from dmcmc.inference.model.densify import densify
+from dmcmc.inference.junction.passes import FarApart
+from dmcmc.inference.marginals.tables import Kind, ListedTables, Means, tables_of
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.model.tables import forbidden
-from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.errors import ProblemError, ResourceError
-from dmcmc.inference.runtime.memory import ACCOUNT
-from dmcmc.inference.runtime.types import Array, Ints, Number
+from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.types import Ints, Number
 
 
 class JunctionTree:
@@ -43,6 +35,9 @@ class JunctionTree:
         When to give up (:class:`.OutOfTime`).
     device
         Where: ``auto`` takes a GPU, if there is one, for large trees.
+    tables
+        ``dense``; ``incomplete``: only what is possible is listed, on the CPU; ``auto``: that where dense tables do not
+        fit the memory.
 
     Raises
     ------
@@ -70,34 +65,19 @@ class JunctionTree:
         memory: int | None = None,
         stop: Stop = NO_STOP,
         device: str = "auto",
+        tables: Kind = "auto",
     ) -> None:
         self.problem, self._maximise = problem, maximise
-        semiring = MAX_PLUS if maximise else LOG_SUM_EXP
-        dense = densify(problem, 1 << 62 if memory is None else memory).problem
-        constants = [f.table for f in dense.factors if not f.scope]
+        constants = [f.table for f in problem.factors if not f.scope]
         self._constant = None if any(map(forbidden, constants)) else exact_sum(t.item() for t in constants)
-        alone = set(range(dense.n_variables)) - {v for f in dense.factors for v in f.scope}
-        self._numbers = _numbers(dense, maximise)
-        tables = [self._numbers.encode(f) for f in dense.factors if f.scope]
-        tables += [Table((v,), np.zeros(dense.domains[v], self._numbers.dtype)) for v in sorted(alone)]
-        scopes = [t.scope for t in tables]
-        order = best_order(scopes, dense.domains, range(dense.n_variables), budget=SEARCH_LONG, stop=stop).variables
-        self.tree: CliqueTree = clique_tree(scopes, dense.domains, order)
-        self._check(dense.domains, memory)
-        self._layout: Layout = lay_out(self.tree, tables, dense.domains, self._numbers)
-        ACCOUNT.claim(self._layout.entries * self._numbers.dtype.itemsize, "the tables of a junction tree")
-        self._arena = np.zeros(self._layout.entries, dtype=self._numbers.dtype)
-        for t, factor in enumerate(self._layout.factors):
-            self._table(t)[...] = factor.values.reshape(-1)
-        self._host = Passes(self._layout, self._arena, self._numbers, semiring, stop)
-        self._passes = passes_on(Backend.of(device, 1), self._host, self.tree)
+        self._tables = tables_of(problem, maximise, Means(memory, stop, device), tables)
+        self.tree, self._numbers, self._seen = self._tables.tree, self._tables.numbers, self._tables.observed
         cliques = len(self.tree.scopes)
         self._up, self._down, self._shown = (np.zeros(cliques, dtype=np.bool_) for _ in range(3))
-        self._inside: list[list[int]] = [[] for _ in range(dense.n_variables)]
+        self._inside: list[list[int]] = [[] for _ in range(self._seen.size)]
         for clique, scope in enumerate(self.tree.scopes):
             for v in scope:
                 self._inside[v].append(clique)
-        self._seen = self._layout.program.observed
 
     @property
     def width(self) -> int:
@@ -106,8 +86,13 @@ class JunctionTree:
 
     @property
     def cells(self) -> int:
-        """Entries of all cliques together: what one pass works through."""
-        return sum(clique_cells(self.tree, self._layout.program.domains))
+        """Entries of all cliques together, or rows: what one pass works through."""
+        return self._tables.cells
+
+    @property
+    def incomplete(self) -> bool:
+        """Whether only what is possible is listed."""
+        return isinstance(self._tables, ListedTables)
 
     def set_evidence(self, evidence: Mapping[str, Label]) -> None:
         """Say what is observed, by names and labels (numbers where a variable has none); nothing else is.
@@ -154,7 +139,7 @@ class JunctionTree:
         if variable not in self.problem.variables:
             raise ProblemError(f"variable {variable!r} does not exist")
         v = self.problem.variables.index(variable)
-        home = int(self._layout.home[v])
+        home = int(self._tables.home[v])
         self._make(np.array(self._path(home)), np.array([home]))
         return self._read([v])[0]
 
@@ -177,7 +162,7 @@ class JunctionTree:
 
     def _totals(self) -> dict[int, Exact | None]:
         """Return what each component adds up to, by its root; None if nothing is allowed in it."""
-        values = {root: self._table(self._layout.up(root)).item() for root in self.tree.roots}
+        values = {root: self._tables.total(root) for root in self.tree.roots}
         return {root: None if self._numbers.is_lowest(v) else exact_sum([v]) for root, v in values.items()}
 
     def _sum(self, totals: Iterable[Exact | None]) -> Exact | None:
@@ -196,9 +181,9 @@ class JunctionTree:
         possible = self._sum(total for total in totals.values() if total is not None)
         found: list[dict[Label, Number | None]] = []
         for v in variables:
-            values, labels = self._table(self._layout.shown(v)).tolist(), self._labels(v)
+            values, labels = self._tables.shown(v).tolist(), self._labels(v)
             if self._maximise:
-                root = self._path(int(self._layout.home[v]))[-1]
+                root = self._path(int(self._tables.home[v]))[-1]
                 own = totals[root]
                 rest = None if possible is None or own is None or impossible else possible - own
                 values = [self._objective(value, rest) for value in values]
@@ -213,10 +198,6 @@ class JunctionTree:
 
     def _labels(self, v: int) -> Sequence[Label]:
         return self.problem.labels[v] or range(int(self.problem.domains[v]))
-
-    def _table(self, t: int) -> Array:
-        at = self._layout.program.at
-        return self._arena[at[t] : at[t + 1]]
 
     def _outdate(self, changed: Iterable[int]) -> None:
         """Note what has to be made again when other values of some variables are possible."""
@@ -235,7 +216,7 @@ class JunctionTree:
             self._distribute(above)
             self._show(shown)
         except FarApart:
-            self._passes = self._host
+            self._tables.leave_device()
             self.forget()
             self._make(above, shown)
 
@@ -247,12 +228,12 @@ class JunctionTree:
 
     def _show(self, cliques: Ints) -> None:
         stale = cliques[~self._shown[cliques]]
-        self._passes.run(SEPARATOR, stale)
+        self._tables.passes.run(SEPARATOR, stale)
         self._run(SHOW, stale, self._shown)
 
     def _run(self, what: int, cliques: Ints, done: NDArray[np.bool_]) -> None:
         """Make something for some cliques, in their order."""
-        self._passes.run(what, cliques)
+        self._tables.passes.run(what, cliques)
         done[cliques] = True
 
     def _path(self, clique: int) -> list[int]:
@@ -261,23 +242,3 @@ class JunctionTree:
         while self.tree.parent[path[-1]] >= 0:
             path.append(self.tree.parent[path[-1]])
         return path
-
-    def _check(self, domains: Ints, memory: int | None) -> None:
-        """Raise an error if the tables would be too large."""
-        size, sizes = self._numbers.dtype.itemsize, domains.tolist()
-        separators = sum(math.prod(sizes[v] for v in s) for s in self.tree.separators)
-        need, cells = 2 * size * separators, clique_cells(self.tree, domains)
-        if memory is not None and need > memory:
-            largest = max(cells)
-            raise ResourceError(
-                f"the junction tree needs {need:,} bytes for its messages (its largest clique has {largest:,} entries)"
-                f" and budget.memory leaves it {memory:,}; raise budget.memory, or bound the sum: --task pr --z N"
-            )
-
-
-def _numbers(dense: Problem, maximise: bool) -> Arithmetic:
-    """Return int64 where that is exact and maxima are wanted, else float64."""
-    chosen = choose_arithmetic(f for f in dense.factors if f.scope)
-    if maximise and chosen.dtype == np.int32:
-        return Arithmetic(np.dtype(np.int64), -(1 << 61), chosen.total, True)
-    return chosen if maximise else Arithmetic(np.dtype(np.float64), -np.inf, float(chosen.total))

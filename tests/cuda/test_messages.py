@@ -26,7 +26,7 @@ def everything_is_worth_it(monkeypatch):
 
 def trees(problem, maximise=False):
     alone, shared = (JunctionTree(problem, maximise, device=device) for device in ("cpu", "cuda"))
-    assert isinstance(shared._passes, CudaPasses)
+    assert isinstance(shared._tables.passes, CudaPasses)
     return alone, shared
 
 
@@ -48,7 +48,7 @@ def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximis
         for tree in (alone, shared):
             tree.set_evidence(evidence)
         expected, found = answers(alone), answers(shared)
-        assert isinstance(shared._passes, CudaPasses)
+        assert isinstance(shared._tables.passes, CudaPasses)
         if maximise or isinstance(expected, str):
             assert found == expected
         else:
@@ -73,7 +73,7 @@ def test_messages_that_are_matrix_products(monkeypatch, maximise):
         for tree in (alone, shared):
             tree.set_evidence(evidence)
         expected, found = alone.marginals(), shared.marginals()
-        assert isinstance(shared._passes, CudaPasses)
+        assert isinstance(shared._tables.passes, CudaPasses)
         if maximise:
             assert (shared.total(), found) == (alone.total(), expected)
         else:
@@ -93,7 +93,7 @@ def test_entries_of_which_blocks_make_parts(monkeypatch):
     for maximise in (False, True):
         alone, shared = trees(builder.problem(), maximise)
         assert shared.total() == pytest.approx(alone.total())
-        assert isinstance(shared._passes, CudaPasses)
+        assert isinstance(shared._tables.passes, CudaPasses)
         for name in names:
             assert shared.marginal(name) == pytest.approx(alone.marginal(name))
 
@@ -106,4 +106,4 @@ def test_what_could_underflow_is_left_to_the_cpu():
         builder.factor((f"v{i}", f"v{i + 1}"), [[0.0, -700.0], [-700.0, -1.0]])
     alone, shared = trees(builder.problem())
     assert shared.marginals() == alone.marginals()
-    assert not isinstance(shared._passes, CudaPasses)
+    assert not isinstance(shared._tables.passes, CudaPasses)

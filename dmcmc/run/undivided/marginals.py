@@ -55,6 +55,7 @@ def marginals(problem: Problem, config: Settings, task: Literal["mar", "max-marg
         cliques=len(tree.tree.scopes),
         width=tree.width,
         cells=tree.cells,
+        tables="incomplete" if tree.incomplete else "dense",
         provenance=provenance(config, 1, 1),
     )
 

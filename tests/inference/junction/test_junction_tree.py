@@ -1,6 +1,7 @@
 """Marginals and max-marginals against all assignments, whatever the density; evidence given, changed and taken back."""
 
 import math
+from dataclasses import replace
 from itertools import islice, pairwise, product
 
 import numpy as np
@@ -15,6 +16,7 @@ from dmcmc.inference.junction.cliques import clique_tree
 from dmcmc.inference.junction.message_kernels import DOWN, UP
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.sparse import tabulate
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 
 SEEDS = st.integers(0, 10**6)
@@ -58,6 +60,62 @@ def drawn_evidence(problem, seed):
     for _ in range(4):
         some = rng.permutation(problem.n_variables)[: rng.integers(0, 4)].tolist()
         yield {problem.variables[v]: int(rng.integers(0, problem.domains[v])) for v in some}
+
+
+@settings(max_examples=60)
+@given(seed=SEEDS, hard=SHARES, maximise=st.booleans())
+def test_listed_cliques_have_the_same_tables(seed, hard, maximise):
+    problem = random_problem(seed, variables=6, domain=3, factors=7, magnitude=3, hard=hard, floats=not maximise)
+    dense, listed = (JunctionTree(problem, maximise, tables=kind) for kind in ("dense", "incomplete"))
+    assert listed.incomplete and not dense.incomplete
+    for evidence in drawn_evidence(problem, seed):
+        dense.set_evidence(evidence)
+        listed.set_evidence(evidence)
+        if maximise:
+            assert (listed.total(), listed.marginals()) == (dense.total(), dense.marginals())
+            continue
+        assert listed.total() == pytest.approx(dense.total(), abs=1e-9)
+        if dense.total() > -math.inf:
+            expected = dense.marginals()
+            assert listed.marginals() == {name: pytest.approx(row, abs=1e-9) for name, row in expected.items()}
+        else:
+            with pytest.raises(ProblemError, match="agrees with the evidence"):
+                listed.marginals()
+
+
+def listed_problem(count, size, scopes, tuples):
+    """Variables in factors that list the possible tuples of some scopes."""
+    builder, rng = Problem.build(), np.random.default_rng(0)
+    for i in range(count):
+        builder.variable(f"v{i}", size)
+    factors = [
+        tabulate(s, (size,) * len(s), t, rng.random(len(t)), -np.inf) for s, t in zip(scopes, tuples, strict=True)
+    ]
+    return replace(builder.problem(), factors=tuple(factors))
+
+
+def test_what_is_mostly_impossible_takes_less_memory_than_dense_tables_would():
+    rng, size = np.random.default_rng(0), 30
+    scopes = [(i, i + 1, i + 2, i + 3) for i in range(0, 12, 2)]
+    base = rng.integers(0, size, (300, 14))  # each a solution in which all scopes agree
+    problem = listed_problem(14, size, scopes, [base[:, list(scope)] for scope in scopes])
+    with pytest.raises(ResourceError, match="fit"):
+        JunctionTree(problem, memory=1 << 19, tables="dense")
+    tree = JunctionTree(problem, memory=1 << 19)
+    assert tree.incomplete and tree.cells < 10_000
+    dense = JunctionTree(problem)
+    assert tree.total() == pytest.approx(dense.total())
+    assert tree.marginal("v5") == pytest.approx(dense.marginal("v5"))
+
+
+def test_a_factor_that_lists_what_is_possible_is_never_made_dense():
+    rng, size = np.random.default_rng(3), 20
+    base = rng.integers(0, size, (3000, 10))
+    problem = listed_problem(10, size, [tuple(range(7)), tuple(range(3, 10))], [base[:, :7], base[:, 3:]])
+    tree = JunctionTree(problem, memory=1 << 22, maximise=True)
+    assert tree.incomplete
+    first, second = problem.factors
+    assert tree.total() == max(first.entry(row[:7]) + second.entry(row[3:]) for row in base.tolist())
 
 
 @settings(max_examples=80)
@@ -134,8 +192,8 @@ def test_new_evidence_makes_only_what_depends_on_it_again(monkeypatch):
         builder.factor((one, other), rng.random((3, 3)))
     tree, made = JunctionTree(builder.problem()), []
     tree.propagate()
-    run = tree._passes.run
-    monkeypatch.setattr(type(tree._passes), "run", lambda self, *what: made.append(what) or run(*what))
+    run = tree._tables.passes.run
+    monkeypatch.setattr(type(tree._tables.passes), "run", lambda self, *what: made.append(what) or run(*what))
     tree.set_evidence({"v0": 1})
     tree.propagate()
     count = {what: sum(c.size for w, c in made if w == what) for what in (UP, DOWN)}
