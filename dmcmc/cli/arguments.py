@@ -276,7 +276,7 @@ def _add_run_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--explain", action="store_true", help="first say what each agent will do, and why")
     parser.add_argument("--output", metavar="PATH", help="also write the result as JSON to this file")
-    parser.add_argument("--checkpoint", metavar="DIR", help="keep agents' finished tables there, and go on from them")
+    parser.add_argument("--checkpoint", metavar="DIR", help="keep finished tables and the best answer there, and go on")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
     parser.add_argument("-v", "--verbose", action="store_true", help="log what is being done, with the time, to stderr")

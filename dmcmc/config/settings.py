@@ -197,7 +197,8 @@ class Settings(Section, frozen=True):
         ``none``: the answer is what the tables say, as the papers have it: no local search over the whole assignment
         before, nor after. Work is fixed then.
     checkpoint : str or None
-        A folder for agents' finished tables: a run with the same problem and configuration goes on from them.
+        A folder for agents' finished tables, from which a run with the same problem and configuration goes on; with a
+        time budget for the best assignment, too.
     """
 
     algorithm: Annotated[

@@ -23,6 +23,7 @@ from dmcmc.run.controller.offer import COMBINE, SEARCH
 from dmcmc.run.controller.report import Report
 from dmcmc.run.divided import Divided
 from dmcmc.run.setup import Setup
+from dmcmc.run.watch.kept import KeptIncumbent
 
 
 @dataclass
@@ -60,6 +61,8 @@ class Incumbent:
         Knows what time is best spent on.
     by : str
         What brings the next point of the trace.
+    kept : KeptIncumbent or None
+        Where the best assignment is kept on disk.
     """
 
     original: Problem
@@ -77,6 +80,7 @@ class Incumbent:
     combining: float = 0.0
     controller: Controller | None = None
     by: str = SEARCH
+    kept: KeptIncumbent | None = None
     trace: list[TracePoint] = field(default_factory=list)
     _bound: Number | None = None  # the best proven one on the utility, encoded
     _lock: threading.RLock = field(default_factory=threading.RLock)  # what finds and proves may have its own thread
@@ -145,6 +149,8 @@ class Incumbent:
             if better:
                 self.values, self.worth = values.copy(), worth
                 self._point(by)
+                if self.kept is not None:
+                    self.kept.keep(self.values)
         return better
 
     def update_bound(self, bound: Number | None, by: str | None = None) -> bool:

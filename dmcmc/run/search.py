@@ -26,6 +26,7 @@ from dmcmc.run.engine import RunEngine
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.metrics import early_result
 from dmcmc.run.setup import Setup
+from dmcmc.run.watch.kept import KeptIncumbent
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.search import LocalSearch
@@ -80,6 +81,8 @@ class Search:
 
     def __exit__(self, *_: object) -> None:
         self.engine.end()
+        if self.incumbent.kept is not None:
+            self.incumbent.kept.flush()
 
     def _until(self, stop: Stop) -> None:
         """Say when to end; an answer may take a little longer to become 1-optimal."""
@@ -118,6 +121,18 @@ class Search:
     def first(self) -> None:
         """Make the first incumbent; of a plain run each variable's first value, which is no search."""
         self._take(np.zeros(self.parts.problem.n_variables, dtype=np.int64) if self.plain else self._search.first())
+
+    def go_on(self, folder: str) -> None:
+        """Begin with the best assignment that an earlier run has kept in a folder, and keep the best there (rank 0)."""
+
+        def found() -> NDArray[np.int64] | None:
+            if self.incumbent.kept is None:
+                self.incumbent.kept = KeptIncumbent(folder, self.parts.problem)
+            return self.incumbent.kept.find()
+
+        values = self.world.decided(found)
+        if values is not None:
+            self._take(values)
 
     def polish(self, values: NDArray[np.int64]) -> None:
         """Make an assignment 1-optimal, and the incumbent if that is better; a plain run takes it as it is."""
@@ -282,4 +297,6 @@ def begin(parts: Divided, world: World, stop: Stop, start: float, progress: Prog
     incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
     search = Search(parts, incumbent, world, stop)
     search.first()
+    if parts.timed and parts.config.checkpoint is not None:
+        search.go_on(parts.config.checkpoint)
     return search

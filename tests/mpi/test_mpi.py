@@ -56,7 +56,7 @@ if world.rank == 0:
 
 FAIL_ON_RANK_1 = """
 import os, signal, sys
-import dmcmc.run.cycle, dmcmc.run.rank, dmcmc.run.solve
+import dmcmc.run.cycle, dmcmc.run.first_tables, dmcmc.run.rank, dmcmc.run.solve
 from dmcmc.cli.main import main
 from dmcmc.mpi.launcher import announced_rank
 
@@ -202,7 +202,10 @@ def test_bad_input_is_one_line_for_all_ranks(tmp_path, setting):
     ("how", "module", "phase"),
     [
         ("raise", "cycle", "util_phase"),
+        ("kill", "solve", "divided"),
         ("kill", "solve", "plan"),
+        ("kill", "first_tables", "_sampled_agents"),
+        ("kill", "rank", "improve_agents"),
         ("kill", "rank", "first_tables"),
         ("kill", "cycle", "value_phase"),
     ],
@@ -214,8 +217,11 @@ def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, how, mod
         f"problem: {{file: problem.npz}}\noutput: {tmp_path / 'result.json'}\ncheckpoint: {tmp_path / 'kept'}\n"
     )
     (tmp_path / "fail.py").write_text(FAIL_ON_RANK_1)
+    more = {"_sampled_agents": ["--set", "local.method=gibbs", "--set", "local.samples=5"]}
+    more["improve_agents"] = [*more["_sampled_agents"], "--set", "search=none", "--timeout", "20"]
     begun = time.perf_counter()
-    done = start(3, str(tmp_path / "fail.py"), how, module, phase, "run", str(tmp_path / "run.yaml"), limit=120)
+    command = (str(tmp_path / "fail.py"), how, module, phase, "run", str(tmp_path / "run.yaml"), *more.get(phase, ()))
+    done = start(3, *command, limit=120)
     assert done.returncode != 0 and time.perf_counter() - begun < 60  # 10 s, where a machine has a core a rank
     assert "Traceback" not in done.stdout + done.stderr
     assert not (tmp_path / "result.json").exists()

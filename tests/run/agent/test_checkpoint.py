@@ -1,16 +1,20 @@
-"""Finished tables on disk: a run that was ended goes on from them, and what does not fit is made again."""
+"""Finished tables, and the best assignment, on disk: a run goes on from them, and what does not fit is made again."""
 
 import json
+import resource
 import warnings
 
+import numpy as np
 import pytest
 from support.problem_strategies import random_problem
 from support.ranks import start
+from support.runs import begun
 
 import dmcmc
 from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
 from dmcmc.run.agent.checkpoint import Checkpoint
+from dmcmc.run.watch.kept import KeptIncumbent
 
 FIXED = {
     "exact": {"method": "exact"},
@@ -87,3 +91,53 @@ def test_the_command_line_keeps_tables(tmp_path):
     again = start(0, *command)
     assert json.loads(first.stdout)["objective"] == json.loads(again.stdout)["objective"]
     assert [line for line in again.stderr.splitlines() if line.startswith("dmcmc: warning: ")] != []
+
+
+@pytest.fixture
+def full_disk():
+    """Files cannot grow beyond some bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_is_one_line_and_leaves_nothing_behind(tmp_path, full_disk):
+    with pytest.raises(FileError, match=r"agent-\d\.npz: cannot be written: "):
+        dmcmc.solve(problem(), local=FIXED["exact"], checkpoint=tmp_path / "kept")
+    result = dmcmc.solve(problem(), local=FIXED["exact"])
+    with pytest.raises(FileError, match=r"result\.json: cannot be written: "):
+        result.write(tmp_path / "result.json")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    with pytest.warns(
+        CheckpointWarning, match=r"incumbent\.npz: cannot be written: .*; the best assignment is not kept"
+    ):
+        KeptIncumbent(str(tmp_path), problem()).keep(np.zeros(problem().n_variables, dtype=np.int64))
+
+
+def test_a_run_with_a_time_budget_begins_with_the_best_that_was_kept(tmp_path):
+    run = begun(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
+    best = dmcmc.solve(problem(), local=FIXED["exact"])
+    values = np.array([best.assignment[name] for name in problem().variables], dtype=np.int64)
+    kept = KeptIncumbent(str(tmp_path), run.setup.problem)
+    assert kept.find() is None
+    kept.keep(values)
+    kept.keep(0 * values)  # within a second
+    assert np.array_equal(kept.find(), values)
+    kept.flush()
+    assert not kept.find().any()
+    kept.keep(values)
+    kept.flush()
+    again = begun(problem(), budget={"time": 5.0}, checkpoint=str(tmp_path))
+    assert again.incumbent.outcome.objective == best.objective and np.array_equal(again.search.best, values)
+
+
+def test_a_kept_assignment_that_is_damaged_or_of_another_problem_is_named(tmp_path):
+    kept = KeptIncumbent(str(tmp_path), problem())
+    kept.keep(np.ones(problem().n_variables, dtype=np.int64))
+    with pytest.warns(CheckpointWarning, match="of another problem"):
+        assert KeptIncumbent(str(tmp_path), random_problem(5, 14, 4, 3, 20, 2, 99, 0.0)).find() is None
+    whole = kept.path.read_bytes()
+    kept.path.write_bytes(whole[: len(whole) // 2])
+    with pytest.warns(CheckpointWarning, match="is damaged"):
+        assert kept.find() is None
