@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
 from dmcmc.inference.runtime.errors import DmcmcError
-from dmcmc.mpi.contents import Chosen, Sent, Utils, Values, tables_size, util_size, value_size
+from dmcmc.mpi.contents import Chosen, Clock, Sent, Utils, Values, latest, tables_size, util_size, value_size
 from dmcmc.mpi.post import Post
 
 T = TypeVar("T")
@@ -99,6 +99,12 @@ class Steps(NamedTuple):
         return Steps(lower, upper, self.received)
 
     @property
+    def cells(self) -> int:
+        """Cells that were joined for both."""
+        above = 0 if self.upper is None or self.upper is self.lower else self.upper.elimination.plan.cells
+        return self.lower.elimination.plan.cells + above
+
+    @property
     def message(self) -> Utils:
         """What is sent."""
         if self.upper is self.lower:
@@ -109,7 +115,7 @@ class Steps(NamedTuple):
 def util_phase(
     tree: PseudoTree,
     post: Post,
-    clocks: dict[int, float],
+    clocks: dict[int, Clock],
     work: Callable[[int, list[Utils]], Steps],
     sent: dict[int, Sent],
 ) -> dict[int, Steps]:
@@ -135,8 +141,8 @@ def util_phase(
         arrived = [post.receive("UTIL", child, child) for child in tree.children[agent]]
         start, messages = time.perf_counter(), [message for message, _ in arrived]
         step = phase.attempt(agent, partial(work, agent, messages), *messages)
-        ready = max([clocks[agent], *(clock for _, clock in arrived)])
-        clocks[agent] = ready + time.perf_counter() - start
+        ready, checks = latest([clocks[agent], *(clock for _, clock in arrived)]), 0 if step is None else step.cells
+        clocks[agent] = ready.after(time.perf_counter() - start, checks)
         if step is not None:
             steps[agent] = step
         if tree.parent[agent] >= 0:
@@ -150,7 +156,7 @@ def util_phase(
 def value_phase(
     tree: PseudoTree,
     post: Post,
-    clocks: dict[int, float],
+    clocks: dict[int, Clock],
     steps: Mapping[int, Steps],
     separators: Sequence[tuple[Sequence[int], Sequence[int]]],
 ) -> tuple[dict[int, Chosen], dict[int, Values], dict[int, Sent]]:
@@ -179,12 +185,12 @@ def value_phase(
         context: Chosen = Chosen({}, {})
         if tree.parent[agent] >= 0:
             context, clock = post.receive("VALUE", agent, tree.parent[agent])
-            clocks[agent] = max(clocks[agent], clock)
+            clocks[agent] = latest([clocks[agent], clock])
         start = time.perf_counter()
         known = phase.attempt(agent, partial(known_values, steps[agent], separators[agent], context), context)
         if known is not None:
             chosen[agent], contexts[agent] = chosen_of(known, context), context.lower
-        clocks[agent] += time.perf_counter() - start
+        clocks[agent] = clocks[agent].after(time.perf_counter() - start)
         messages = {child: told(known, separators[child]) for child in tree.children[agent]}
         for child, message in messages.items():
             post.send("VALUE", child, child, message, clocks[agent])

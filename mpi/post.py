@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.contents import Sent
+from dmcmc.mpi.contents import Clock, Sent
 from dmcmc.mpi.wire import KINDS, Head, Letter, Message, inline_arrays, open_letter, pack, read_head, slices
 from dmcmc.mpi.world import World
 
+START = Clock()
 _INLINE = 1 << 15  # bytes of tables that go with the head
 _TRIES, _NAP, _LONGEST = 100, 2e-5, 1e-3  # looks without a rest; seconds of the first rest, and of the longest
 
@@ -40,11 +41,11 @@ class Post:
 
     def __init__(self, world: World, owner: tuple[int, ...]) -> None:
         self.world, self.owner, self.between = world, owner, Sent()
-        self._here: dict[tuple[str, int], tuple[Any, float]] = {}
+        self._here: dict[tuple[str, int], tuple[Any, Clock]] = {}
         self._fresh: list[tuple[str, int]] = []
         self._pending: list[tuple[Any, Any]] = []
 
-    def send(self, kind: str, agent: int, receiver: int, message: Message, clock: float = 0.0) -> None:
+    def send(self, kind: str, agent: int, receiver: int, message: Message, clock: Clock = START) -> None:
         """Send the message of the tree edge below which ``agent`` is; returns at once."""
         rank = self.owner[receiver]
         if rank == self.world.rank:
@@ -59,7 +60,7 @@ class Post:
                 self._isend(piece, rank, tag + 1)
         self.between = Sent(self.between.count + 1, self.between.size + size)
 
-    def receive(self, kind: str, agent: int, sender: int | None = None) -> tuple[Any, float]:
+    def receive(self, kind: str, agent: int, sender: int | None = None) -> tuple[Any, Clock]:
         """Wait for the message of the tree edge below which ``agent`` is; return it with its sender's clock."""
         while (kind, agent) not in self._here:
             here = sender is not None and self.owner[sender] == self.world.rank
@@ -105,7 +106,7 @@ class Post:
         self._fresh.clear()
         return found
 
-    def taken(self, kind: str, agent: int) -> tuple[Any, float]:
+    def taken(self, kind: str, agent: int) -> tuple[Any, Clock]:
         """Return a message that has come, with its sender's clock."""
         return self._here.pop((kind, agent))
 

@@ -16,7 +16,7 @@ import numpy as np
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.contents import Sent, tables_size
+from dmcmc.mpi.contents import Clock, Sent, tables_size
 from dmcmc.mpi.world import World
 
 _ALIGN = 64  # bytes
@@ -33,14 +33,14 @@ class Handed(NamedTuple):
     upper : tuple of Table or None
         The same object as ``lower`` where they do not differ.
     exact : bool
-    clock : float
-        When it was ready, seconds.
+    clock : Clock
+        When it was ready.
     """
 
     lower: UtilMessage
     upper: UtilMessage | None
     exact: bool
-    clock: float
+    clock: Clock
 
     @property
     def size(self) -> int:
@@ -57,7 +57,7 @@ class _Entry(NamedTuple):
     same: bool
     bounded: bool
     exact: bool
-    clock: float
+    clock: Clock
 
 
 class SharedTables:

@@ -22,14 +22,14 @@ from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.util_and_value import UtilMessage, UtilStep, value_step
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.contents import Chosen, Sent, Utils, Values, util_size, value_size
+from dmcmc.mpi.contents import Chosen, Clock, Sent, Utils, Values, latest, util_size, value_size
 from dmcmc.mpi.phases import FAILED, Phase, Steps, known_values, told
 from dmcmc.mpi.post import Post
 
 _KINDS = ("REQUEST", "UTIL", "VALUE")
 
 Key = tuple[str, int]
-Heard = dict[Key, tuple[Any, float]]
+Heard = dict[Key, tuple[Any, Clock]]
 Program = Generator[tuple[set[Key], bool], Heard, None]
 Work = Callable[[int, Chosen, list[Utils]], Steps]
 
@@ -74,7 +74,7 @@ class Outcome:
     sent: dict[str, dict[int, Sent]] = field(default_factory=lambda: {kind: {} for kind in _KINDS})
 
 
-def run_slices(job: Job, post: Post, clocks: dict[int, float]) -> Outcome:
+def run_slices(job: Job, post: Post, clocks: dict[int, Clock]) -> Outcome:
     """Run both phases for this rank's agents; called by all ranks.
 
     Raises
@@ -125,7 +125,7 @@ def _converse(post: Post, programs: dict[int, Program]) -> None:
 class _Agent:
     """One agent: what it has heard last, and what it does when asked."""
 
-    def __init__(self, agent: int, job: Job, phase: Phase, clocks: dict[int, float], outcome: Outcome) -> None:
+    def __init__(self, agent: int, job: Job, phase: Phase, clocks: dict[int, Clock], outcome: Outcome) -> None:
         self.agent, self.job, self.phase, self.clocks, self.outcome = agent, job, phase, clocks, outcome
         self.parent, self.children = job.tree.parent[agent], job.tree.children[agent]
         self._heard: dict[int, tuple[Chosen, Utils]] = {}
@@ -212,7 +212,8 @@ class _Agent:
     def _work(self, work: Callable[[], Any]) -> Any:
         start = time.perf_counter()
         made = self.phase.attempt(self.agent, work)
-        self.clocks[self.agent] += time.perf_counter() - start
+        checks = made.cells if isinstance(made, Steps) else 0
+        self.clocks[self.agent] = self.clocks[self.agent].after(time.perf_counter() - start, checks)
         return made
 
     def _finish(self, step: Steps) -> None:
@@ -221,7 +222,7 @@ class _Agent:
     def _listen(self, keys: set[Key], every: bool = True) -> Generator[tuple[set[Key], bool], Heard, dict[Key, Any]]:
         """Wait for all of some messages, or for one of them."""
         heard = yield keys, every
-        self.clocks[self.agent] = max([self.clocks[self.agent], *(clock for _, clock in heard.values())])
+        self.clocks[self.agent] = latest([self.clocks[self.agent], *(clock for _, clock in heard.values())])
         return {key: message for key, (message, _) in heard.items()}
 
     def _send(self, kind: str, edge: int, receiver: int, message: Any, size: int) -> None:

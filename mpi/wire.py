@@ -4,8 +4,8 @@
 word 0      what marks our messages, and the version of this layout
 word 1      kind of message, its place in :data:`KINDS`
 word 2      the lower agent of the tree edge that the message goes along
-word 3      the sender's clock, the bits of a float64
-word 4, 5   how many words and how many arrays follow
+word 3, 4   the sender's clock: seconds, the bits of a float64; constraint checks
+word 5, 6   how many words and how many arrays follow
 words       what the kind says; scopes of tables among them, and shapes of tables that are incomplete
 arrays      of each: number of its dtype, number of axes, their lengths
 bytes       the arrays' entries where all of them are small; else they follow in messages of their own
@@ -26,14 +26,15 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.contents import Chosen, Utils, Values
+from dmcmc.mpi.contents import Chosen, Clock, Utils, Values
 
 KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST")
-VERSION = 3
+VERSION = 4
 _OF_VALUES = ("VALUE", "REQUEST")
 _MARK = 0x444D434D << 16  # "DMCM"
-_HEAD = 6  # words
+_HEAD = 7  # words
 _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "<f8", "|u1", "|i1", "<i2"))
+_MOST_CHECKS = 1 << 62
 _SMALL = 64  # entries of a table that goes as it is
 _LISTED_MOST = 1 << 31  # entries of a table whose places fit 32 bits
 _FAILED, _SAME, _LOWER, _BOTH = range(4)  # states of a message that has two sides
@@ -46,12 +47,12 @@ class WireError(RuntimeError):
 
 
 class Letter(NamedTuple):
-    """A message with the edge that it goes along, and its sender's clock (seconds)."""
+    """A message with the edge that it goes along, and its sender's clock."""
 
     kind: str
     agent: int
     message: Message
-    clock: float
+    clock: Clock
 
 
 class Head(NamedTuple):
@@ -68,7 +69,7 @@ class Head(NamedTuple):
 
     kind: int
     agent: int
-    clock: float
+    clock: Clock
     words: list[int]
     arrays: list[tuple[np.dtype[Any], tuple[int, ...]]]
     inline: bytes
@@ -84,8 +85,9 @@ def pack(letter: Letter, inline: int) -> tuple[bytes, list[Array]]:
     """
     words, arrays = _words_of(letter.kind, letter.message)
     arrays = [np.ascontiguousarray(array).reshape(array.shape) for array in arrays]
-    clock = int(np.float64(letter.clock).view(np.int64))
-    head = [_MARK | VERSION, KINDS.index(letter.kind), letter.agent, clock, len(words), len(arrays), *words]
+    seconds = int(np.float64(letter.clock.seconds).view(np.int64))
+    clock = (seconds, min(letter.clock.checks, _MOST_CHECKS))
+    head = [_MARK | VERSION, KINDS.index(letter.kind), letter.agent, *clock, len(words), len(arrays), *words]
     for array in arrays:
         head += [_DTYPES.index(array.dtype), array.ndim, *array.shape]
     packed = np.array(head, dtype="<i8").tobytes()
@@ -105,8 +107,9 @@ def read_head(given: bytes | bytearray) -> Head:
     whole = np.frombuffer(given, dtype="<i8", count=len(given) // 8)
     if whole.size < _HEAD or int(whole[0]) != _MARK | VERSION:
         raise WireError("a message is of another version of dmcmc: all ranks have to run the same one")
-    _, kind, agent, _, count, arrays = whole[:_HEAD].tolist()
-    clock, rest = float(whole[3:4].view("<f8")[0]), iter(whole[_HEAD:].tolist())
+    _, kind, agent, _, _, count, arrays = whole[:_HEAD].tolist()
+    clock = Clock(float(whole[3:4].view("<f8")[0]), int(whole[4]))
+    rest = iter(whole[_HEAD:].tolist())
     words = [next(rest) for _ in range(count)]
     shapes, used = [], _HEAD + count
     for _ in range(arrays):

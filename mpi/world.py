@@ -4,11 +4,13 @@ MPI is only loaded where a launcher started this process, so a plain ``dmcmc run
 """
 
 import os
+import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
+from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.node import Node, node_of, use_gpu
 
@@ -66,20 +68,68 @@ class World:
         self.local_rank, self.local_size, self.neighbours = node.rank, node.size, node.neighbours
         self.core_sharers, self.gpu_sharers, self.bound = node.core_sharers, node.gpu_sharers, node.bound
         use_gpu(node.gpu)
+        self._pickled, self._control = 0, dict[str, tuple[int, int]]()
+        if comm is not None:
+            self._measure()
 
-    def bcast(self, value: Any) -> Any:
-        """Return rank 0's value on every rank."""
-        return value if self.comm is None else self.comm.bcast(value, root=0)
+    def bcast(self, value: Any, what: str = "bcast") -> Any:
+        """Return rank 0's value on every rank; ``what`` it is for names it in :meth:`counted`."""
+        if self.comm is None:
+            return value
+        found = self.comm.bcast(value, root=0)
+        self._count(what, self.size - 1 if self.rank == 0 else 0)
+        return found
 
-    def gather(self, value: Any) -> list[Any] | None:
+    def gather(self, value: Any, what: str = "gather") -> list[Any] | None:
         """Return every rank's value on rank 0, in the order of ranks, and None elsewhere."""
-        gathered: list[Any] | None = [value] if self.comm is None else self.comm.gather(value, root=0)
+        if self.comm is None:
+            return [value]
+        gathered: list[Any] | None = self.comm.gather(value, root=0)
+        self._count(what, 1 if self.rank else 0)
         return gathered
 
-    def allgather(self, value: Any) -> list[Any]:
+    def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
         """Return every rank's value on every rank."""
-        gathered: list[Any] = [value] if self.comm is None else self.comm.allgather(value)
+        if self.comm is None:
+            return [value]
+        gathered: list[Any] = self.comm.allgather(value)
+        self._count(what, self.size - 1)
         return gathered
+
+    def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
+        """Hand each rank its part, and return what all ranks have for this one; None if no rank has anything."""
+        if self.comm is None or not self.comm.allreduce(sum(map(len, parts))):
+            return None
+        found: list[Array] = self.comm.alltoall(list(parts))
+        count, size = self._control.get(what, (0, 0))
+        self._control[what] = count + self.size - 1, size + sum(part.nbytes for part in parts)
+        return found
+
+    def counted(self) -> dict[str, tuple[int, int]]:
+        """Return the messages that this rank has sent to others since this was last asked, and their bytes, by name.
+
+        Agents' messages are counted where they are sent; these are all others.
+        """
+        counted, self._control = self._control, {}
+        return counted
+
+    def _count(self, what: str, receivers: int) -> None:
+        """Count what was pickled last."""
+        if receivers:
+            count, size = self._control.get(what, (0, 0))
+            self._control[what] = count + receivers, size + receivers * self._pickled
+        self._pickled = 0
+
+    def _measure(self) -> None:
+        """Let mpi4py say how many bytes it makes of an object."""
+        from mpi4py import MPI
+
+        def measured(value: Any, *protocol: Any) -> bytes:
+            data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+            self._pickled = len(data)
+            return data
+
+        MPI.pickle.__init__(measured, pickle.loads)  # type: ignore[misc]
 
     def agree(self, failure: Exception | None) -> None:
         """Raise an error on all ranks if there is one on any of them.
@@ -92,7 +142,7 @@ class World:
                 raise failure
             return
         shared = failure if failure is None or isinstance(failure, DmcmcError) else _told(failure, self.rank)
-        told: list[DmcmcError | None] = self.allgather(shared)
+        told: list[DmcmcError | None] = self.allgather(shared, "agree")
         failures = [(_severity(e), e.order, rank, e) for rank, e in enumerate(told) if e is not None]
         if failures:
             _, _, rank, error = min(failures, key=lambda found: found[:3])
@@ -117,7 +167,7 @@ class World:
     def decided(self, work: Callable[[], T]) -> T:
         """Return what rank 0 makes on every rank, and raise what it raises."""
         made = self.together(lambda: work() if self.rank == 0 else None)
-        return cast(T, self.bcast(made))
+        return cast(T, self.bcast(made, "decided"))
 
     def give_up(self, error: BaseException) -> None:
         """Let the launcher end all ranks when this one ends, as others may wait for it; not after an agreed error."""
@@ -129,7 +179,7 @@ class World:
     def merged(self, parts: Mapping[K, T]) -> dict[K, T]:
         """Return every rank's entries on every rank."""
         together: dict[K, T] = {}
-        for part in self.allgather(dict(parts)):
+        for part in self.allgather(dict(parts), "merged"):
             together |= part
         return together
 

@@ -36,6 +36,7 @@ class Keywords(TypedDict, total=False):
     combine: Combine | Data | str
     z: int | str
     partition: str
+    tree: str
     mode: str
     moment_matching: bool
     budget: Budget | Data

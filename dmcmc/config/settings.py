@@ -95,6 +95,9 @@ class Combine(Section, frozen=True):
         ``sliced``: exact; where an agent's tables do not fit ``budget.memory``, variables are worked off value by
         value, which takes time in place of memory (MB-DPOP); ``auto``: exact where the tables fit, by slices where
         that takes little time, else mini-buckets.
+    tree : str
+        ``auto``: the cheapest of many trees of agents, which one rank finds for all. ``depth-first``: agents find one
+        by a token that goes from neighbour to neighbour.
     mode : str
         ``dpop``: agents send each other messages. ``shared``: the first rank of each node has its ranks' tables through
         shared memory, and eliminates their agents' variables together; nodes send each other messages. The answer is
@@ -110,6 +113,7 @@ class Combine(Section, frozen=True):
     method: Annotated[
         Literal["auto", "exact", "sliced", "mini-bucket"], Meta(description="auto, exact, sliced or mini-bucket")
     ] = "auto"
+    tree: Annotated[Literal["auto", "depth-first"], Meta(description="auto or depth-first")] = "auto"
     mode: Annotated[Literal["auto", "dpop", "shared"], Meta(description="auto, dpop or shared")] = "auto"
     z: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
     partition: Annotated[Literal["scope", "content"], Meta(description="scope or content")] = "content"

@@ -18,6 +18,13 @@ from dmcmc.inference.runtime.types import Number
 Status = Literal["optimal", "feasible", "infeasible", "timeout", "unsatisfied"]
 
 
+class MessageCount(msgspec.Struct, frozen=True):
+    """How many messages there were, and bytes in all of them."""
+
+    count: int
+    size: int
+
+
 class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """What one agent did.
 
@@ -39,6 +46,10 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
         Messages sent in the first cycle, one UTIL and one VALUE an edge of the agents' tree, and their bytes.
     extra_msg_count, extra_msg_size : int
         Likewise in later cycles, which improve the answer: UTIL, VALUE, and what others add to an agent's rows.
+    messages : dict
+        All that it sent, of each kind: ``UTIL``, ``VALUE``, ``OUTSIDE`` (what others add to an agent's rows),
+        ``REQUEST`` (for a slice's message), ``TABLE`` (to its node's core), ``TREE`` (to
+        find the agents' tree, where they do).
     z : int or None
         Limit of the mini-buckets that its interface was eliminated with; None if that was exact.
     gap : float or None
@@ -63,6 +74,7 @@ class AgentMetrics(msgspec.Struct, frozen=True, kw_only=True):
     msg_size: int = 0
     extra_msg_count: int = 0
     extra_msg_size: int = 0
+    messages: Mapping[str, MessageCount] = {}
     z: int | None = None
     gap: float | None = None
     kept: "KeptEntries | None" = None
@@ -213,6 +225,15 @@ class Result(Output, frozen=True, kw_only=True):
         whether MPI carries it or both agents are on one rank; bytes are those of tables' entries and of indices.
     extra_msg_count, extra_msg_size
         Likewise of later cycles, which a time budget or a small memory brings.
+    ncccs
+        Non-concurrent constraint checks (Meisels et al. 2002), on clocks as those of ``simulated_time``: cells that
+        eliminations join, and values of a variable that draws look at.
+    messages
+        All agents' messages of each kind, in all cycles.
+    control
+        What ranks tell each other besides, by what it is for: choices that rank 0 makes (``decided``), whether all is
+        well (``agree``), what all have to know (``merged``, ``allgather``), results (``gather``); bytes that leave a
+        rank, all ranks together. No agents' messages.
     cycle
         Rounds of a cyclic algorithm.
     note
@@ -241,6 +262,9 @@ class Result(Output, frozen=True, kw_only=True):
     msg_size: int = 0
     extra_msg_count: int = 0
     extra_msg_size: int = 0
+    ncccs: int = 0
+    messages: Mapping[str, MessageCount] = {}
+    control: Mapping[str, MessageCount] = {}
     cycle: int | None = None
     note: str | None = None
     reductions: Reductions | None = None

@@ -13,7 +13,7 @@ from dmcmc.inference.execution.relaxation import Relaxation, Resources
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.contents import Chosen, Sent, Values, tables_size, value_size
+from dmcmc.mpi.contents import Chosen, Clock, Sent, Values, latest, tables_size, value_size
 from dmcmc.mpi.phases import Steps, chosen_of, outside_phase, util_phase, value_phase
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.shared import Handed, SharedTables, cores_of, fits
@@ -69,7 +69,7 @@ class Cycle:
 def run_cycle(
     setup: Setup,
     post: Post,
-    clocks: dict[int, float],
+    clocks: dict[int, Clock],
     tables: Mapping[int, SampledTable],
     sides: Sides,
     stop: Stop,
@@ -132,7 +132,7 @@ class _Combined(NamedTuple):
     core: Post | None = None
 
 
-def _run_messages(setup: Setup, post: Post, clocks: dict[int, float], making: Making) -> _Combined:
+def _run_messages(setup: Setup, post: Post, clocks: dict[int, Clock], making: Making) -> _Combined:
     """Send messages of whole tables from agent to agent."""
     steps, up = _send_up(setup, post, clocks, making)
     chosen, contexts, down = value_phase(setup.tree, post, clocks, steps, _separators(setup, making.sides))
@@ -151,7 +151,7 @@ def _separators(setup: Setup, sides: Sides) -> list[tuple[tuple[int, ...], tuple
 
 
 def _send_up(
-    setup: Setup, post: Post, clocks: dict[int, float], making: Making
+    setup: Setup, post: Post, clocks: dict[int, Clock], making: Making
 ) -> tuple[dict[int, Steps], list[dict[int, Sent]]]:
     """Run the UTIL phase, again as long as messages turn out to be too wide; return all that was sent."""
     limits, sent = dict[int, int](), list[dict[int, Sent]]()
@@ -190,7 +190,7 @@ def _slicing_now(setup: Setup, world: World, making: Making) -> Slicing | None:
     return world.decided(planned)
 
 
-def _run_slices(setup: Setup, post: Post, clocks: dict[int, float], making: Making, slicing: Slicing) -> _Combined:
+def _run_slices(setup: Setup, post: Post, clocks: dict[int, Clock], making: Making, slicing: Slicing) -> _Combined:
     """Send messages of slices up, and values down."""
     side = making.sides.lower
     separators = [side.scope(separator) for separator in setup.tree.separators]
@@ -210,7 +210,7 @@ def _run_slices(setup: Setup, post: Post, clocks: dict[int, float], making: Maki
 
 
 def _run_shared(
-    setup: Setup, post: Post, clocks: dict[int, float], making: Making, tables: Mapping[int, SampledTable]
+    setup: Setup, post: Post, clocks: dict[int, Clock], making: Making, tables: Mapping[int, SampledTable]
 ) -> _Combined:
     """Let one rank of each node combine for all of its agents: in one piece if that is exact, else agent by agent."""
     world = post.world
@@ -262,14 +262,14 @@ def _pieces_ahead(setup: Setup, world: World, making: Making) -> tuple[list[Step
 def _run_pieces(
     setup: Setup,
     core: Post,
-    times: dict[int, float],
+    times: dict[int, Clock],
     making: Making,
     ahead: tuple[list[StepAhead], list[StepAhead]],
 ) -> _Combined:
     """Eliminate the variables of all of a node's agents at once, as far as the tree leaves them together."""
     pieces, tree, owner = contracted(setup.tree, core.owner)
     post = Post(core.world, owner)
-    clocks = {piece: max(times[agent] for agent in pieces[piece]) for piece in post.mine(range(len(pieces)))}
+    clocks = {piece: latest(times[agent] for agent in pieces[piece]) for piece in post.mine(range(len(pieces)))}
     up: dict[int, Sent] = {}
     steps = util_phase(tree, post, clocks, pieces_work(setup, making, pieces, ahead), up)
     separators = _separators(setup, making.sides)
@@ -297,8 +297,8 @@ def _run_pieces(
 def _handed_back(
     setup: Setup,
     post: Post,
-    clocks: dict[int, float],
-    times: Mapping[int, float],
+    clocks: dict[int, Clock],
+    times: Mapping[int, Clock],
     sides: Sides,
     combined: _Combined,
     handed: dict[int, Sent],
@@ -342,7 +342,7 @@ def run_outside(
 
     if cycle.core is None:
         return outsides(post, tables)
-    own = {agent: Handed(table.lower, table.upper, table.exact, 0.0) for agent, table in tables.items()}
+    own = {agent: Handed(table.lower, table.upper, table.exact, Clock()) for agent, table in tables.items()}
     with SharedTables(post.world, own) as shared:
         found, _ = outsides(cycle.core, shared.tables)
     for agent, outside in found.items():

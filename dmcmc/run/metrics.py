@@ -1,7 +1,7 @@
 """From what the ranks have at the end to a Result."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -12,9 +12,17 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.contents import Chosen, Sent
+from dmcmc.mpi.contents import Chosen, Clock, Sent, latest
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, GuaranteeReport, KeptEntries, Result, WorkDone, guarantee_report
+from dmcmc.results.result import (
+    AgentMetrics,
+    GuaranteeReport,
+    KeptEntries,
+    MessageCount,
+    Result,
+    WorkDone,
+    guarantee_report,
+)
 from dmcmc.run.agent.loose_bound import largest_sum
 from dmcmc.run.controller.ledger import Ledger
 from dmcmc.run.divided import Divided
@@ -28,12 +36,16 @@ _CLAIMED = {"gibbs", "metropolis-hastings", "metropolis-hastings-single"}  # by 
 
 
 class Share(NamedTuple):
-    """What one rank reports at the end; ``loose`` bounds what each of its agents can be worth."""
+    """What one rank reports at the end; ``loose`` bounds what each of its agents can be worth.
+
+    ``control`` is what it has told other ranks beside agents' messages (:meth:`.World.counted`).
+    """
 
     metrics: dict[int, AgentMetrics]
-    clock: float
+    clock: Clock
     used_gpu: bool
     loose: Mapping[int, Number | None]
+    control: Mapping[str, tuple[int, int]] = {}
 
 
 class Work(NamedTuple):
@@ -64,6 +76,7 @@ def metrics_of(
         msg_size=sum(s.size for s in sent),
         extra_msg_count=sum(s.count for s in extra),
         extra_msg_size=sum(s.size for s in extra),
+        messages=_by_kind([*sent, *extra, *(setup.told[a] for a in (agent,) if a in setup.told)]),
     )
     if table is None:
         return metrics
@@ -79,6 +92,32 @@ def metrics_of(
         gap=None if work.chosen is None else gap_at(table, work.chosen, setup.arithmetic),
         kept=None if table.kept is None else KeptEntries(*table.kept),
     )
+
+
+def _by_kind(sent: Sequence[Sent]) -> dict[str, MessageCount]:
+    """Return messages and bytes of each kind."""
+    kinds = dict.fromkeys(one.kind for one in sent if one.count)
+    return {
+        kind: MessageCount(
+            sum(one.count for one in sent if one.kind == kind), sum(one.size for one in sent if one.kind == kind)
+        )
+        for kind in kinds
+    }
+
+
+def messages_of(agents: Sequence[AgentMetrics]) -> dict[str, MessageCount]:
+    """Return all agents' messages and bytes of each kind."""
+    return _by_kind([Sent(n.count, n.size, kind) for agent in agents for kind, n in agent.messages.items()])
+
+
+def control_of(counted: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, MessageCount]:
+    """Return what all ranks have told each other beside agents' messages."""
+    return _by_kind([Sent(count, size, what) for one in counted for what, (count, size) in one.items()])
+
+
+def checks_of(setup: Setup, agent: int, table: SampledTable) -> int:
+    """Return what an agent's own table has taken: joined cells, and values that draws have looked at."""
+    return table.cells + int(table.updates * setup.surveys[agent].values)
 
 
 def gap_at(table: SampledTable, chosen: Chosen, arithmetic: Arithmetic) -> float | None:
@@ -117,7 +156,7 @@ def early_result(
         incumbent.update_bound(largest_sum(factors, parts.arithmetic))
     incumbent.timed_out = incumbent.answer[1].status not in ("optimal", "infeasible")
     seconds = time.perf_counter() - incumbent.start
-    return result_of(parts, incumbent, [Share({}, 0.0, opened(), {})], ranks, seconds, cycles, polish)
+    return result_of(parts, incumbent, [Share({}, Clock(), opened(), {})], ranks, seconds, cycles, polish)
 
 
 def result_of(
@@ -146,6 +185,7 @@ def result_of(
         metrics |= share.metrics
     agents = tuple(metrics[a] for a in sorted(metrics))
     guarantee, why_not = guarantee_of(parts, agents)
+    clock = latest(share.clock for share in shares)
     status = "timeout" if incumbent.timed_out and not incumbent.reached else outcome.status
     return Result(
         status=status,
@@ -156,7 +196,10 @@ def result_of(
         assignment=None if outcome.status == "infeasible" else problem.assignment(values),
         sense="max" if problem.sense == "max" else "min",
         time=seconds,
-        simulated_time=max(share.clock for share in shares),
+        simulated_time=clock.seconds,
+        ncccs=clock.checks,
+        messages=messages_of(agents),
+        control=control_of(share.control for share in shares),
         msg_count=sum(m.msg_count for m in agents),
         msg_size=sum(m.msg_size for m in agents),
         extra_msg_count=sum(m.extra_msg_count for m in agents),

@@ -48,7 +48,7 @@ def gather_sides(setup: Setup, world: World, lists: Mapping[int, Rows], listings
     """
     below: dict[int, Rows] = {}
     both: dict[int, Rows] = {}
-    for sampled, listed in world.allgather((dict(lists), dict(listings))):
+    for sampled, listed in world.allgather((dict(lists), dict(listings)), "rows"):
         below |= sampled
         both |= listed
     interfaces = {a: setup.division.locals[a].interface for a in (*below, *both)}

@@ -13,7 +13,7 @@ from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.contents import Sent
+from dmcmc.mpi.contents import Clock, Sent, latest
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
@@ -31,7 +31,7 @@ from dmcmc.run.incumbent import Incumbent, total_of
 from dmcmc.run.kinds.combine import LARGER
 from dmcmc.run.kinds.protocol import Standing
 from dmcmc.run.kinds.registry import OF_ALL, offers_of
-from dmcmc.run.metrics import Share, Work, early_result, metrics_of, result_of
+from dmcmc.run.metrics import Share, Work, checks_of, early_result, metrics_of, result_of
 from dmcmc.run.nodes import Sides, gather_sides
 from dmcmc.run.search import PAYS, Search
 from dmcmc.run.setup import Setup
@@ -99,7 +99,8 @@ class Run:
             what = "1 agent is" if others == 1 else f"{others} agents are"
             self.incumbent.note = f"{what} sampled: local.method: exact does not fit budget.memory there"
         self.agents: dict[int, Agent] = {}
-        self.clocks = dict.fromkeys(self.mine, 0.0)
+        self.clocks = dict.fromkeys(self.mine, Clock())
+        self._checks: dict[int, int] = {}
         self.cycles, self._pruned = 0, True  # pruning has not been tried: it may help
         self.enough = False
         self._changed, self._brought = True, list[Brought]()
@@ -123,7 +124,8 @@ class Run:
         self.incumbent.setup = self.setup
         if self.setup is not chosen:
             self.explain(self.setup)
-        self.clocks = {number: agent.table.seconds for number, agent in self.agents.items()}
+        self._checks = {number: checks_of(self.setup, number, agent.table) for number, agent in self.agents.items()}
+        self.clocks = {a: Clock(agent.table.seconds, self._checks[a]) for a, agent in self.agents.items()}
         self._brought += [one for agent in self.agents.values() for one in agent.brought]
         self.incumbent.by = ", ".join(dict.fromkeys(one.kind for one in self._brought))
         if self.setup.timed and searching and self.world.rank == 0:
@@ -320,7 +322,8 @@ class Run:
         }
         self.sides = gather_sides(self.setup, self.world, lists, listings)
         for number, agent in self.agents.items():
-            self.clocks[number] += agent.last
+            before, self._checks[number] = self._checks[number], checks_of(self.setup, number, agent.table)
+            self.clocks[number] = self.clocks[number].after(agent.last, max(0, self._checks[number] - before))
 
     def give_up(self, error: ResourceError) -> None:
         """End with the incumbent: there was no time, or no memory, for more; a search has what is left of the time."""
@@ -336,7 +339,7 @@ class Run:
         loose = dict[int, Number]()
         if self.setup.config.local.bound != "none":
             loose = loose_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
-        shares = self.world.gather(Share(metrics, max(self.clocks.values(), default=0.0), opened(), loose))
+        shares = self.world.gather(Share(metrics, latest(self.clocks.values()), opened(), loose, self.world.counted()))
         if shares is None:
             return None
         if not self.incumbent.bounded:

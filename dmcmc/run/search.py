@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from threading import Event, Thread
 from typing import Self
 
@@ -45,7 +46,7 @@ class _Ranks:
     """Hands numbers between ranks, as the search wants it: boundary values, step by step."""
 
     def __init__(self, world: World) -> None:
-        self.rank, self.size, self.all = world.rank, world.size, world.allgather
+        self.rank, self.size, self.all = world.rank, world.size, partial(world.allgather, what="search")
 
 
 class Search:

@@ -1,7 +1,7 @@
 """What every rank knows before the work starts: the divided problem, the agents' tree, methods, places."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isqrt
 from typing import NamedTuple
@@ -17,7 +17,9 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
+from dmcmc.mpi.contents import Sent
 from dmcmc.mpi.placement import place
+from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import room_for_steps, shares_a_core, slicing_ahead
 from dmcmc.run.divided import Divided, divided, searching
@@ -57,6 +59,8 @@ class Setup(Divided):
         Which variables UTIL steps work off value by value; None where tables are joined as they are.
     one_core : bool
         Whether one rank of each node combines for all of its agents.
+    told : dict
+        What agents have sent to find their tree.
     """
 
     tree: PseudoTree
@@ -69,6 +73,7 @@ class Setup(Divided):
     backend: Backend
     slicing: Slicing | None = None
     one_core: bool = False
+    told: Mapping[int, Sent] = field(default_factory=dict)
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -135,11 +140,14 @@ class Placed(NamedTuple):
         The rank of each agent.
     shares : Shares
         Of the budget.
+    told : dict
+        What agents have sent to find the tree.
     """
 
     tree: PseudoTree
     owner: tuple[int, ...]
     shares: Shares
+    told: Mapping[int, Sent] = {}
 
 
 def plan(
@@ -170,7 +178,8 @@ def plan(
     """
     problem, config, arithmetic = parts.problem, parts.config, parts.arithmetic
     division = searching(parts, world, stop)
-    tree, shares = _tree_and_shares(parts, division, world, stop) if placed is None else (placed.tree, placed.shares)
+    known = _placed(parts, division, world, stop) if placed is None else placed
+    tree, shares = known.tree, known.shares
     threads, rows = max(1, cores() // world.core_sharers), _rows_at_most(division, config, shares)
     counting = _Counting(config, arithmetic, shares, rows, _listed_at_most(parts, shares))
     surveys = _surveys(division, counting, world, threads, stop, None if placed is None else placed.owner)
@@ -191,25 +200,27 @@ def plan(
     one_core = shares_a_core(parts, tree, config.combine.mode, backend, world)
     return Setup(
         *(parts.asked, parts.original, problem, config, division, arithmetic),
-        tree=tree,
-        surveys=surveys,
-        choices=choices,
-        limits=limits,
-        rates=rates,
-        room=room,
-        owner=owner if placed is None else placed.owner,
+        *(tree, surveys, choices, limits, rates, room),
+        owner=known.owner or owner,
         backend=backend,
         slicing=slicing,
         one_core=one_core,
+        told=known.told,
     )
 
 
-def _tree_and_shares(parts: Divided, division: Division, world: World, stop: Stop) -> tuple[PseudoTree, Shares]:
+def _placed(parts: Divided, division: Division, world: World, stop: Stop) -> Placed:
     """Return what all ranks know of where agents stand, and of the memory."""
     budget, asked = parts.config.budget.bytes, parts.asked.problem
     shares = world.together(lambda: shares_of(budget, asked, parts.original, parts.problem))
+    if parts.config.combine.tree == "depth-first":
+        agents = len(division.locals)
+        tree, told = token_tree(
+            parts.problem, division, [agent * world.size // agents for agent in range(agents)], world
+        )
+        return Placed(tree, (), shares, told)
     # By the clock ranks could come to different trees.
-    return world.decided(lambda: build_pseudotree(parts.problem, division, stop)), shares
+    return Placed(world.decided(lambda: build_pseudotree(parts.problem, division, stop)), (), shares)
 
 
 class _Counting(NamedTuple):

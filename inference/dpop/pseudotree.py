@@ -56,12 +56,7 @@ def build_pseudotree(problem: Problem, division: Division, stop: Stop = NO_STOP)
     stop
         When to end with the best so far, which then depends on the clock.
     """
-    scopes = agent_scopes(division.crossing, problem.owner)
-    neighbours: list[set[int]] = [set() for _ in problem.agents]
-    for scope in scopes:
-        for a in scope:
-            neighbours[a].update(scope)
-            neighbours[a].discard(a)
+    scopes, neighbours = agent_scopes(division.crossing, problem.owner), neighbours_of(problem, division)
     weight = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
     bits, log = weight.tolist(), np.log2(problem.domains).tolist()
     best, best_cost = None, float("inf")
@@ -70,7 +65,7 @@ def build_pseudotree(problem: Problem, division: Division, stop: Stop = NO_STOP)
         if parent in seen:
             continue
         seen.add(parent)
-        tree = _complete(problem, division, parent)
+        tree = completed(problem, division, parent)
         cost = _cells(tree, bits, log)
         if best is None or cost < best_cost * (1 - 1e-12):
             best, best_cost = tree, cost
@@ -80,17 +75,27 @@ def build_pseudotree(problem: Problem, division: Division, stop: Stop = NO_STOP)
     return best
 
 
+def neighbours_of(problem: Problem, division: Division) -> list[set[int]]:
+    """Return the agents that each agent shares factors with."""
+    neighbours: list[set[int]] = [set() for _ in problem.agents]
+    for scope in agent_scopes(division.crossing, problem.owner):
+        for a in scope:
+            neighbours[a].update(scope)
+            neighbours[a].discard(a)
+    return neighbours
+
+
 def _candidates(
     neighbours: Sequence[set[int]], scopes: Sequence[Sequence[int]], weight: np.ndarray
 ) -> Iterator[tuple[int, ...]]:
     """Yield parent vectors."""
     n = len(neighbours)
     ranked = sorted(range(n), key=lambda a: (-len(neighbours[a]), a))
-    yield _depth_first(neighbours, ranked)
+    yield depth_first(neighbours, ranked)
     if not scopes:
         return
     for root in ranked[1 : min(_ROOTS, max(2, 20_000 // n))]:
-        yield _depth_first(neighbours, [root, *ranked])
+        yield depth_first(neighbours, [root, *ranked])
     if n <= 2000:
         sizes = np.minimum(np.exp2(np.minimum(weight, 1000)), _LARGEST)
         yield _from_order(best_order(scopes, sizes, range(n)).variables, neighbours)
@@ -100,7 +105,7 @@ def _candidates(
             yield _from_order(rule_order(adjacent, sizes, everyone, rule).variables, neighbours)
 
 
-def _depth_first(neighbours: Sequence[set[int]], roots: Sequence[int]) -> tuple[int, ...]:
+def depth_first(neighbours: Sequence[set[int]], roots: Sequence[int]) -> tuple[int, ...]:
     """Return the depth-first forest from the given roots; neighbours of high degree first, then by index."""
     parent = [-2] * len(neighbours)
     for root in roots:
@@ -131,7 +136,7 @@ def _from_order(order: Sequence[int], neighbours: Sequence[set[int]]) -> tuple[i
     return tuple(parent)
 
 
-def _complete(problem: Problem, division: Division, parent: Sequence[int]) -> PseudoTree:
+def completed(problem: Problem, division: Division, parent: Sequence[int]) -> PseudoTree:
     """Add children, a bottom-up order, separators and factor placement to a parent vector."""
     n = len(parent)
     children: list[list[int]] = [[] for _ in range(n)]

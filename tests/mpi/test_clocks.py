@@ -1,12 +1,14 @@
 """Simulated time on a clock that is made up: each agent's own work, after what it waits for, and nothing else."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
 
+from dmcmc import generate, solve
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.mpi import phases
-from dmcmc.mpi.contents import Chosen, Utils
+from dmcmc.mpi.contents import Chosen, Clock, Utils
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import World
 
@@ -33,18 +35,32 @@ def clock(monkeypatch):
 def test_an_agent_waits_for_its_children_and_works_as_long_as_it_does(clock, monkeypatch):
     def work(agent, messages):
         clock.now += UTIL[agent]
-        return SimpleNamespace(message=Utils((), None))
+        return SimpleNamespace(message=Utils((), None), cells=10**agent)
 
     def known(steps, separators, context):
         clock.now += VALUE
         return Chosen({}, None)
 
     monkeypatch.setattr(phases, "known_values", known)
-    clocks, post, sent = dict(TABLES), Post(World(), (0,) * 4), {}
+    clocks = {agent: Clock(seconds, 5000 if agent == 2 else 0) for agent, seconds in TABLES.items()}
+    post, sent = Post(World(), (0,) * 4), {}
     steps = phases.util_phase(TREE, post, clocks, work, sent)
     # 3: 2 + 4; 1: its child's 6 + 3; 2: 10 + 1; 0: its slower child's 11 + 2
-    assert clocks == {3: 6.0, 1: 9.0, 2: 11.0, 0: 13.0}
+    assert {agent: clock.seconds for agent, clock in clocks.items()} == {3: 6.0, 1: 9.0, 2: 11.0, 0: 13.0}
+    # checks: 3: 1000; 1: its child's 1000 + 10; 2: its table's 5000 + 100; 0: its child's 5100 + 1
+    assert {agent: clock.checks for agent, clock in clocks.items()} == {3: 1000, 1: 1010, 2: 5100, 0: 5101}
     _, _, down = phases.value_phase(TREE, post, clocks, steps, [((), ())] * 4)
-    assert clocks == {0: 14.0, 1: 15.0, 2: 15.0, 3: 16.0}
+    assert {agent: clock.seconds for agent, clock in clocks.items()} == {0: 14.0, 1: 15.0, 2: 15.0, 3: 16.0}
+    assert {clock.checks for clock in clocks.values()} == {5101}
     assert {a: s.count for a, s in sent.items()} == {1: 1, 2: 1, 3: 1}
     assert {a: s.count for a, s in down.items()} == {0: 2, 1: 1, 2: 0, 3: 0}
+
+
+def test_all_messages_are_counted_by_kind_and_what_eliminations_join_by_agent():
+    problem = generate("meeting-scheduling", agents=4, variables_per_agent=3, domain_size=3, seed=0)
+    result = solve(problem, local={"method": "exact"})
+    assert {kind: n.count for kind, n in result.messages.items()} == {"UTIL": 3, "VALUE": 3}
+    assert sum(n.size for n in result.messages.values()) == result.msg_size and result.control == {}
+    assert sum(a.messages["UTIL"].count for a in result.agents if "UTIL" in a.messages) == 3
+    assert 0 < max(a.cells for a in result.agents) < result.ncccs
+    assert json.loads(result.to_json())["messages"]["UTIL"]["count"] == 3

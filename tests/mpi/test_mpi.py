@@ -159,6 +159,7 @@ def test_results_are_bit_for_bit_the_same_on_any_number_of_ranks(solved, ranks):
         assert result["provenance"]["ranks"] == ranks
         edges = sum(p is not None for p in result["provenance"]["plan"]["pseudo_tree"].values())
         assert result["msg_count"] > 3 * edges if "slices" in name else result["msg_count"] == 2 * edges, name
+        assert bool(result["control"]) == (ranks > 1) and result["ncccs"] == alone[name]["ncccs"]
         assert len({a["rank"] for a in result["agents"]}) == min(ranks, len(result["agents"]))  # all ranks work
 
 
@@ -205,7 +206,7 @@ def test_bad_input_is_one_line_for_all_ranks(tmp_path, setting):
         ("kill", "solve", "divided"),
         ("kill", "solve", "plan"),
         ("kill", "first_tables", "_sampled_agents"),
-        ("kill", "rank", "improve_agents"),
+        ("kill", "rank", "slice_of"),
         ("kill", "rank", "first_tables"),
         ("kill", "cycle", "value_phase"),
     ],
@@ -218,7 +219,7 @@ def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, how, mod
     )
     (tmp_path / "fail.py").write_text(FAIL_ON_RANK_1)
     more = {"_sampled_agents": ["--set", "local.method=gibbs", "--set", "local.samples=5"]}
-    more["improve_agents"] = [*more["_sampled_agents"], "--set", "search=none", "--timeout", "20"]
+    more["slice_of"] = [*more["_sampled_agents"], "--set", "local.bound=none", "--timeout", "20"]
     begun = time.perf_counter()
     command = (str(tmp_path / "fail.py"), how, module, phase, "run", str(tmp_path / "run.yaml"), *more.get(phase, ()))
     done = start(3, *command, limit=120)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmcmc.inference.model.arithmetic import Table
-from dmcmc.mpi.contents import Chosen, Utils
+from dmcmc.mpi.contents import Chosen, Clock, Utils
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.wire import Letter, WireError, inline_arrays, open_letter, pack, read_head
 
@@ -89,19 +89,19 @@ def test_tags_stay_small_for_any_number_of_agents_and_messages_find_their_edges(
     contents = {"UTIL": Utils(message, message), "VALUE": Chosen({1: 2}, None), "OUTSIDE": message}
     for kind, content in contents.items():
         for agent in mine:
-            there.send(kind, agent, 0, content, clock=agent / 7)
+            there.send(kind, agent, 0, content, clock=Clock(agent / 7, agent))
     assert max(wire.tags) <= MOST_TAG and len(wire.tags) <= 6 and wire.longest <= 64
     for kind in ("OUTSIDE", "VALUE", "UTIL"):
         for agent in reversed(mine):
             found, clock = here.receive(kind, agent, 1)
-            assert same(found, contents[kind]) and clock == agent / 7
+            assert same(found, contents[kind]) and clock == Clock(agent / 7, agent)
     assert there.between.count == 3 * len(mine) and there.between.size > 0
 
 
 def test_messages_within_a_rank_are_handed_over():
     post, message = Post(Side(0, Wire()), (0, 0)), object()
-    post.send("UTIL", 1, 0, message, 2.5)
-    assert post.receive("UTIL", 1, 1) == (message, 2.5)
+    post.send("UTIL", 1, 0, message, Clock(2.5, 3))
+    assert post.receive("UTIL", 1, 1) == (message, Clock(2.5, 3))
 
 
 def test_an_agent_hears_of_those_messages_that_have_come():
@@ -127,7 +127,7 @@ letters = st.one_of(
 )
 
 
-@given(letters, st.integers(0, 2**40), st.floats(0, 1e9), st.booleans())
+@given(letters, st.integers(0, 2**40), st.builds(Clock, st.floats(0, 1e9), st.integers(0, 2**62)), st.booleans())
 def test_what_is_packed_is_what_comes_out(content, agent, clock, inline):
     kind, message = content
     head, arrays = pack(Letter(kind, agent, message, clock), 1 << 20 if inline else -1)
@@ -146,7 +146,7 @@ def test_a_table_of_which_little_is_possible_goes_as_an_incomplete_one(dtype, in
     values = np.where(rng.random((8, 16, 10)) < 0.05, rng.integers(-99, 99, (8, 16, 10)), lowest).astype(dtype)
     full = Table((3,), np.arange(100).astype(dtype))
     head, arrays = pack(
-        Letter("UTIL", 5, Utils((Table((2, 9, 4), values), full), None), 0.5), 1 << 20 if inline else -1
+        Letter("UTIL", 5, Utils((Table((2, 9, 4), values), full), None), Clock(0.5)), 1 << 20 if inline else -1
     )
     assert len(head) + sum(array.nbytes for array in arrays) < values.nbytes / 3 + full.values.nbytes + 300
     read = read_head(head)
@@ -158,7 +158,7 @@ def test_a_table_of_which_little_is_possible_goes_as_an_incomplete_one(dtype, in
 
 
 def test_other_versions_are_refused():
-    head, _ = pack(Letter("VALUE", 1, None, 0.0), 0)
+    head, _ = pack(Letter("VALUE", 1, None, Clock()), 0)
     for bad in (b"", head[8:], bytes([head[0] + 1]) + head[1:]):
         with pytest.raises(WireError, match="another version"):
             read_head(bad)

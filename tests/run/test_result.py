@@ -18,8 +18,8 @@ from dmcmc.results.result import AgentMetrics, Result, TracePoint, gap_of, guara
 
 CONTRACT = [
     "status", "objective", "bound", "gap", "violation", "assignment", "sense", "time", "simulated_time", "msg_count",
-    "msg_size", "extra_msg_count", "extra_msg_size", "cycle", "note", "reductions", "work", "max_marginals",
-    "agents", "trace", "guarantee", "provenance",
+    "msg_size", "extra_msg_count", "extra_msg_size", "ncccs", "messages", "control", "cycle", "note",
+    "reductions", "work", "max_marginals", "agents", "trace", "guarantee", "provenance",
 ]  # fmt: skip
 
 

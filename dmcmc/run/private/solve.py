@@ -24,8 +24,10 @@ from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.contents import Clock, Sent, latest
 from dmcmc.mpi.placement import place
 from dmcmc.mpi.post import Post
+from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Outcome, Proof, judge
 from dmcmc.results.provenance import provenance
@@ -34,7 +36,7 @@ from dmcmc.run.cycle import Cycle, run_cycle
 from dmcmc.run.divided import Divided, sharing_memory
 from dmcmc.run.first_tables import first_tables
 from dmcmc.run.incumbent import total_of
-from dmcmc.run.metrics import Work, choices_of, guarantee_of, metrics_of
+from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of
 from dmcmc.run.nodes import Sides
 from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.view import View, view_of
@@ -106,7 +108,12 @@ class _Run:
     def __init__(self, index: Index, config: Settings, world: World, progress: Progress) -> None:
         self.index, self.config, self.world, self.progress = index, config, world, progress
         everybody = view_of(index, {})
-        self.tree = world.decided(lambda: build_pseudotree(everybody.problem, everybody.division))
+        agents, self.told = len(index.agents), dict[int, Sent]()
+        if config.combine.tree == "depth-first":
+            before = [agent * world.size // agents for agent in range(agents)]
+            self.tree, self.told = token_tree(everybody.problem, everybody.division, before, world)
+        else:
+            self.tree = world.decided(lambda: build_pseudotree(everybody.problem, everybody.division))
         self.owner = place(list(map(float, index.entries)), self.tree.parent, world.size)
         self.mine = [agent for agent, rank in enumerate(self.owner) if rank == world.rank]
 
@@ -124,7 +131,7 @@ class _Run:
         )
         self.progress.stage("combining")
         tables = {number: agent.exported() for number, agent in agents.items()}
-        clocks = {number: agent.table.seconds for number, agent in agents.items()}
+        clocks = {a: Clock(table.seconds, checks_of(setup, a, table)) for a, table in tables.items()}
         cycle = run_cycle(setup, Post(world, setup.owner), clocks, tables, sides, NO_STOP)
         outcome = self._outcome(view, setup, cycle, sides, factors)
         own = self._assignment(view, cycle)
@@ -132,7 +139,7 @@ class _Run:
         if not share_assignment:
             self._keep(own)
         metrics = world.together(lambda: {a: self._metrics(setup, a, tables, cycle) for a in self.mine})
-        shares = world.gather((metrics, max(clocks.values(), default=0.0), opened()))
+        shares = world.gather((metrics, latest(clocks.values()), opened(), world.counted()))
         if shares is None:
             return None
         assert outcome is not None
@@ -145,7 +152,7 @@ class _Run:
         arithmetic, factors = numbers_of(counted, view.division.constants, config.combine, world)
         shares = shares_among(counted, config.budget.bytes, world)
         parts = Divided(Asked(view.problem), view.problem, view.problem, config, view.division, arithmetic)
-        return plan(parts, world, placed=Placed(self.tree, self.owner, shares)), factors
+        return plan(parts, world, placed=Placed(self.tree, self.owner, shares, self.told)), factors
 
     def _outcome(self, view: View, setup: Setup, cycle: Cycle, sides: Sides, factors: int) -> Outcome | None:
         """Hold what the assignment is worth against what is proven (rank 0)."""
@@ -213,18 +220,19 @@ class _Run:
         setup: Setup,
         outcome: Outcome,
         assignment: dict[str, Label] | None,
-        shares: Sequence[tuple[Mapping[int, AgentMetrics], float, bool]],
+        shares: Sequence[tuple[Mapping[int, AgentMetrics], Clock, bool, Mapping[str, tuple[int, int]]]],
         seconds: float,
     ) -> Result:
         """Put the ranks' parts together (rank 0)."""
         found: dict[int, AgentMetrics] = {}
-        for metrics, _, _ in shares:
+        for metrics, *_ in shares:
             found |= metrics
         agents = tuple(found[agent] for agent in sorted(found))
         guarantee, why_not = guarantee_of(setup, agents)
+        clock = latest(share[1] for share in shares)
         known = choices_of(setup, agents)
         chosen = {name: what for name, what in known.items() if name not in ("separators", "orders")}  # name variables
-        device = "cuda" if any(used for _, _, used in shares) else "cpu"
+        device = "cuda" if any(share[2] for share in shares) else "cpu"
         return Result(
             status=outcome.status,
             objective=outcome.objective,
@@ -234,7 +242,10 @@ class _Run:
             assignment=None if outcome.status == "infeasible" else assignment,
             sense="max" if self.index.sense == "max" else "min",
             time=seconds,
-            simulated_time=max(clock for _, clock, _ in shares),
+            simulated_time=clock.seconds,
+            ncccs=clock.checks,
+            messages=messages_of(agents),
+            control=control_of(share[3] for share in shares),
             msg_count=sum(m.msg_count for m in agents),
             msg_size=sum(m.msg_size for m in agents),
             cycle=1,

@@ -1,0 +1,63 @@
+"""Agents find a depth-first tree by a token: the one that is found with the whole graph, on any number of ranks."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.problem_strategies import random_problem
+from support.ranks import needs_mpirun, start
+
+import dmcmc
+from dmcmc.inference.dpop.pseudotree import depth_first
+from dmcmc.mpi.token_tree import depth_first_by_token
+from dmcmc.mpi.world import World
+
+SOLVE = """
+import json, sys
+import dmcmc
+from support.problem_strategies import random_problem
+from dmcmc.mpi.world import connect
+
+world = connect()
+found = dmcmc.solve_on(world, random_problem(52, 16, 9, 3, 24, 2, 99, 0.0), method="exact", tree="depth-first")
+if world.rank == 0:
+    agents = [[a.name, {kind: n.count for kind, n in a.messages.items()}] for a in found.agents]
+    print(json.dumps([found.provenance["plan"]["pseudo_tree"], found.objective, found.assignment, agents]))
+"""
+
+
+@given(st.integers(0, 14), st.floats(0, 1), st.integers(0, 1000))
+def test_the_tree_is_that_of_the_whole_graph(agents, density, seed):
+    rng = np.random.default_rng(seed)
+    neighbours = [set() for _ in range(agents)]
+    for a in range(agents):
+        for b in range(a):
+            if rng.random() < density:
+                neighbours[a].add(b)
+                neighbours[b].add(a)
+    found, sent = depth_first_by_token(dict(enumerate(neighbours)), [0] * agents, World())
+    ranked = sorted(range(agents), key=lambda a: (-len(neighbours[a]), a))
+    assert tuple(found[a] for a in range(agents)) == depth_first(neighbours, ranked)
+    edges = sum(map(len, neighbours)) // 2
+    hellos_and_tokens = 2 * edges + 4 * edges
+    assert 4 * edges <= sum(one.count for one in sent.values()) <= hellos_and_tokens + 2 * edges * agents
+    assert all(one.kind == "TREE" and one.size >= 24 * one.count for one in sent.values())
+
+
+@needs_mpirun
+def test_ranks_find_the_same_tree_and_count_its_messages(tmp_path):
+    (tmp_path / "solve.py").write_text(SOLVE)
+    alone, together = (start(ranks, str(tmp_path / "solve.py")) for ranks in (0, 3))
+    assert together.returncode == 0, together.stderr
+    found, expected = json.loads(together.stdout), json.loads(alone.stdout)
+    assert found[:3] == expected[:3]
+    assert all(count["TREE"] >= 2 for _, count in found[3] if count.get("UTIL"))
+    assert found[1] == dmcmc.solve(random_problem(52, 16, 9, 3, 24, 2, 99, 0.0), method="exact").objective
+
+
+@pytest.mark.parametrize("tree", ["deep"])
+def test_other_trees_are_not_known(tree):
+    with pytest.raises(dmcmc.DmcmcError, match="expected auto or depth-first"):
+        dmcmc.solve(random_problem(1), tree=tree)
