@@ -99,7 +99,7 @@ def _solve(
     """Divide, start the clock, find a first incumbent, plan, and go through the cycles."""
     seconds, watching = config.budget.time, ending or Ending()
     stop = NO_STOP if ending is None else Stop(wish=ending.wish)
-    warm_up_planning(config, world, progress)
+    warm_up_planning(problem, config, world, progress)
     start = time.perf_counter()
     parts = divided(problem, config, world, stop)
     start += warm_up_search(parts, world, progress)

@@ -25,8 +25,9 @@ from dmcmc.inference.minibuckets.matching import compile_matching, with_headroom
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
-from dmcmc.inference.orders.best_order import FEW, STAKE, best_order
+from dmcmc.inference.orders.best_order import STAKE, best_order, compile_search
 from dmcmc.inference.orders.pieces import compile_pieces
+from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.cache import warm_marker
 from dmcmc.inference.runtime.compile import counted_compiling
 from dmcmc.inference.runtime.deadline import NO_STOP
@@ -63,9 +64,10 @@ _LOADED: set[str] = set()  # what this process has searched with
 _AT_WORK: list[str] = []  # what is being compiled
 
 
-def warm_up_planning(config: Settings, world: World, progress: Progress) -> None:
+def warm_up_planning(problem: Problem, config: Settings, world: World, progress: Progress) -> None:
     """Compile what prepares a run, and load it; measure this machine where ``auto`` asks for it: with a time budget."""
-    auto = config.local.method == "auto" and config.budget.time is not None
+    timed = config.budget.time is not None
+    auto = config.local.method == "auto" and timed
 
     def work() -> None:
         prepare(_tiny(np.dtype(np.int32)), _config({"method": config.local.method}), World())
@@ -73,6 +75,14 @@ def warm_up_planning(config: Settings, world: World, progress: Progress) -> None
             load_rates()
 
     _load(f"planning {auto}", work, world, progress)
+    if _searches(problem, timed):
+        _load("order search", compile_search, world, progress)
+
+
+def _searches(problem: Problem, timed: bool) -> bool:
+    """Return whether orders will be searched for: fewer variables have exact ones, which need no kernels."""
+    own = np.bincount(problem.owner, minlength=1).max()
+    return problem.n_variables > FEW and (timed or max(own, problem.n_agents) > FEW)
 
 
 def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:

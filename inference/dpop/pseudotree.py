@@ -12,6 +12,7 @@ import numpy as np
 from dmcmc.inference.dpop.division import Division, agent_scopes
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import RULES, best_order, primal_graph, rule_order
+from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 _ROOTS = 32  # depth-first trees tried a component
@@ -99,6 +100,7 @@ def _candidates(
     if n <= 2000:
         sizes = np.minimum(np.exp2(np.minimum(weight, 1000)), _LARGEST)
         yield _from_order(best_order(scopes, sizes, range(n)).variables, neighbours)
+    if FEW < n <= 2000:  # fewer have the best order of all
         adjacent = primal_graph(scopes, {a: a for a in range(n)})
         everyone = np.ones(n, dtype=np.bool_)
         for rule in RULES:

@@ -2,7 +2,8 @@
 
 The order matters more than any kernel. :func:`best_order` tries every rule, then randomised ones, and improves what
 it finds by windows (:mod:`.search_kernels`); where many cells are at stake it goes on with large pieces
-(:mod:`.pieces`). Domain sizes count in all of it.
+(:mod:`.pieces`). Few variables have the best order there is (:mod:`.subsets`), and need no kernels. Domain sizes count
+in all of it.
 """
 
 import hashlib
@@ -18,6 +19,7 @@ from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
 from dmcmc.inference.orders.greedy_kernels import CAP, first_costs, greedy, seeded
 from dmcmc.inference.orders.pieces import improve_pieces
 from dmcmc.inference.orders.search_kernels import plain_order, search
+from dmcmc.inference.orders.subsets import FEW, cost_of, exact_order
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
@@ -26,8 +28,7 @@ DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")  # the jou
 _BUDGET = 10_000_000  # words of search: about 20 ms
 SEARCH_LONG = 1_000_000_000  # where one elimination is all there is to do: about 3 s, if that takes longer
 _SEARCHED = 100_000_000  # words for the search, at most; pieces are better beyond
-STAKE = 1e8  # cells from which on pieces are tried,
-FEW = 10  # where there are more variables: windows see to so few, and their kernels need not be compiled
+STAKE = 1e8  # cells from which on pieces are tried
 _RATE = 0.125  # words for pieces, for each cell
 _PIECES, _PIECES_MOST = 20.0, 5e7  # words for pieces, for each word of the budget, and where that is small
 _HOPELESS = 1e13  # cells beyond which a small budget is not exceeded
@@ -52,7 +53,8 @@ class Order:
     width : int
         Induced width: the most variables a bucket has beside its own.
     rule : str
-        The rule that it comes from (randomised and improved, perhaps); "simplicial" if there was nothing to choose.
+        The rule that it comes from (randomised and improved, perhaps); "simplicial" if there was nothing to choose,
+        "exact" for the cheapest of all.
     """
 
     variables: tuple[int, ...]
@@ -178,6 +180,8 @@ def best_order(
     count = len(eliminate)
     if count == 0:
         return Order((), 0.0, 0.0, 0, "simplicial")
+    if count <= FEW and (exact := _exact(scopes, domains, variables, count)) is not None:
+        return exact
     graph = _graph(scopes, variables, count, len(domains))
     sizes = domains[variables].astype(np.float64)
     weight = scaled_weights(sizes)
@@ -189,11 +193,34 @@ def best_order(
         graph, sizes, weight, count, rules, searched, float(_HARD_LIMIT), 0, False, order
     )
     work = _worth(cells if stake is None else stake, budget)
-    if work and rule != -1 and count > FEW:
+    if work and rule != -1:
         order = _in_pieces(graph, sizes, weight, order, work, stop)
         separator, _, joined = bucket_tree(graph, sizes, order)
         cells, largest, width = totals(separator, joined, order)
     return Order(tuple(variables[order].tolist()), cells, largest, width, _name(rule))
+
+
+def compile_search() -> None:
+    """Compile what orders are searched with, beside pieces."""
+    n = FEW + 1
+    best_order([(v, (v + 1) % n) for v in range(n)], np.full(n, 2), range(n), budget=1.0)
+
+
+def _exact(
+    scopes: Sequence[Sequence[int]],
+    domains: NDArray[np.int64] | NDArray[np.float64],
+    variables: NDArray[np.int64],
+    count: int,
+) -> Order | None:
+    """Return the cheapest order of the first ``count`` variables; None where too much stays."""
+    place = {v: i for i, v in enumerate(variables.tolist())}
+    inner = [[place[v] for v in scope] for scope in scopes]
+    sizes = np.minimum(domains[variables].astype(np.float64), CAP).tolist()
+    found = exact_order(inner, sizes, count)
+    if found is None:
+        return None
+    order, chosen = found
+    return Order(tuple(variables[order].tolist()), *cost_of(inner, sizes, order), "exact" if chosen else "simplicial")
 
 
 def _worth(cells: float, budget: float) -> float:

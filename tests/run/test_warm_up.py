@@ -67,8 +67,16 @@ def test_what_plans_a_run_is_read_from_the_disk_before_the_clock_starts(monkeypa
     monkeypatch.setattr(warm_up, "_LOADED", set())
     monkeypatch.setattr(warm_up, "prepare", lambda *rest: done.append(1))
     for _ in range(2):
-        warm_up.warm_up_planning(Settings(), World(), Stages())
+        warm_up.warm_up_planning(warm_up._tiny(np.dtype(np.int32)), Settings(), World(), Stages())
     assert len(done) == (0 if numba.config.DISABLE_JIT else 1)
+
+
+def test_what_searches_orders_is_compiled_where_some_are_searched_for():
+    several = dmcmc.generate("random", agents=3, variables_per_agent=5, domain_size=2)
+    alone = dmcmc.generate("random", agents=1, variables_per_agent=13, domain_size=2)
+    few = dmcmc.generate("random", agents=3, variables_per_agent=4, domain_size=2)
+    searched = [[warm_up._searches(problem, timed) for timed in (False, True)] for problem in (several, alone, few)]
+    assert searched == [[False, True], [True, True], [False, False]]
 
 
 def test_what_failed_is_told_in_a_line_and_tried_again_and_is_no_error(folder, caplog):

@@ -120,7 +120,7 @@ class _Run:
     def solve(self, read: Read, share_assignment: bool) -> Result | None:
         """Read this rank's parts, plan, make tables, combine them, and put the ranks' parts together."""
         world, config = self.world, self.config
-        warm_up_planning(config, world, self.progress)
+        warm_up_planning(view_of(self.index, {}).problem, config, world, self.progress)
         start = time.perf_counter()
         view = view_of(self.index, world.together(lambda: {agent: read(self.index, agent) for agent in self.mine}))
         setup, factors = self._plan(view)

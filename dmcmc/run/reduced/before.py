@@ -51,13 +51,12 @@ def _may_pay(dense: Problem) -> bool:
     cells = sum(factor.table.size for factor in dense.factors)
     if _BYTES * cells > ACCOUNT.part(_MEMORY, 1 << 62):
         return False
-    scopes = [factor.scope for factor in dense.factors]
-    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=_GLANCE, stake=0)
-    if order.cells < _CHEAP:
+    hard = any(forbidden(factor.table).any() for factor in dense.factors)
+    if dense.n_agents > 1 and not hard and promise(dense) < _MUCH:
         return False
-    if dense.n_agents == 1 or any(forbidden(factor.table).any() for factor in dense.factors):
-        return True
-    return promise(dense) >= _MUCH
+    scopes = [factor.scope for factor in dense.factors]  # what orders are searched with may have to be compiled
+    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=_GLANCE, stake=0)
+    return order.cells >= _CHEAP
 
 
 def _matters(original: Problem, reduction: Reduction) -> bool:

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from support import naive
 from support.graphs_to_order import by_rule, check_numbers, cycle, graphs, grid, random_graph, total_of, tree
 
+import dmcmc.inference.orders.best_order as best_order_module
 from dmcmc.inference.orders.best_order import DEPTH_FIRST_RULES, RULES, best_order, primal_graph, scaled_weights
+from dmcmc.inference.orders.subsets import FEW
 
 every_rule = st.sampled_from((*RULES, *DEPTH_FIRST_RULES))
 
@@ -97,6 +99,34 @@ def test_small_graphs_are_ordered_optimally(graph):
     assert best_order(scopes, domains, range(len(domains))).cells == best
 
 
+@given(graphs(8))
+@settings(max_examples=60)
+def test_few_variables_have_the_best_order_beside_what_stays(graph):
+    scopes, domains, chosen = graph
+    assume(domains.min() >= 2)
+    eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
+    best = min(sum(c for _, c in naive.simulate_order(scopes, domains, p)) for p in permutations(eliminate))
+    order = best_order(scopes, domains, eliminate, keep)
+    assert order.cells == best
+    check_numbers(order, scopes, domains)
+
+
+def test_few_variables_need_no_kernels(monkeypatch):
+    asked = []
+
+    def search(graph, sizes, weight, eliminate, rules, budget, hard_limit, seed, known, best):
+        asked.append(eliminate)
+        best[:] = np.arange(eliminate)
+        return 1.0, 1.0, 1, 0, 0
+
+    monkeypatch.setattr(best_order_module, "search", search)
+    for n in (FEW, FEW + 1):
+        best_order(cycle(n), np.full(n, 9), range(n))
+    best_order([(0, v) for v in range(99)], np.full(99, 2), [0, 1], range(2, 99))  # all of it is one clique
+    best_order([(0, 1), (1, 2), (2, 3), (3, 0)], np.full(4, 2), [0, 1, 2, 3])
+    assert asked == [FEW + 1]
+
+
 @given(graphs(), st.integers(0, 2**32))
 @settings(max_examples=40)
 def test_repeated_and_reordered_scopes_change_nothing(graph, seed):
@@ -135,7 +165,8 @@ def test_nothing_to_eliminate_is_an_empty_order():
 
 def test_where_there_is_no_choice_the_order_says_so():
     assert best_order(tree(9), np.full(9, 3), range(9)).rule == "simplicial"
-    assert best_order(cycle(9), np.full(9, 3), range(9)).rule in (*RULES, *DEPTH_FIRST_RULES)
+    assert best_order(cycle(9), np.full(9, 3), range(9)).rule == "exact"
+    assert best_order(cycle(15), np.full(15, 3), range(15)).rule in (*RULES, *DEPTH_FIRST_RULES)
 
 
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 6])

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from support import naive
 from support.graphs_to_order import check_numbers, cycle, graphs, grid, kernel_graph, random_graph, total_of
 
-from dmcmc.inference.orders import best_order as best_order_module
-from dmcmc.inference.orders.best_order import FEW, best_order
+from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.cut_kernels import balanced_cuts, cut_orders, neighbour_lists
 from dmcmc.inference.orders.greedy_kernels import seeded
 from dmcmc.inference.orders.pieces import improve_pieces
@@ -144,20 +143,6 @@ def test_more_at_stake_gives_an_order_no_worse():
     assert longer.cells <= plain.cells
     assert longer == best_order(scopes, domains, range(60), stake=1e9)
     check_numbers(longer, scopes, domains)
-
-
-def test_few_variables_need_no_pieces_and_none_of_their_kernels(monkeypatch):
-    asked = []
-
-    def in_pieces(graph, sizes, weight, order, work, stop):
-        asked.append(order.size)
-        return order
-
-    monkeypatch.setattr(best_order_module, "_in_pieces", in_pieces)
-    for n in (FEW, FEW + 1):
-        order = best_order(random_graph(6, n, 3 * n), np.full(n, 9), range(n), stake=1e9)
-        assert sorted(order.variables) == list(range(n))
-    assert asked == [FEW + 1]
 
 
 def test_kept_variables_stay_and_count():

@@ -13,7 +13,7 @@ import pytest
 from numba.core import event
 
 from dmcmc.inference.runtime.cache import kernel_cache
-from dmcmc.inference.runtime.compile import counted_compiling, njit, writable
+from dmcmc.inference.runtime.compile import counted_compiling, njit, with_stack, writable
 
 KERNEL = """
 from dmcmc.inference.runtime.compile import njit
@@ -158,3 +158,14 @@ def test_what_cannot_be_written_is_copied_and_the_rest_is_not():
     assert writable(free) is free
     assert writable(frozen).flags.writeable
     assert writable(frozen).tolist() == [0, 1, 2]
+
+
+def test_the_compiler_has_a_large_block_of_stack_and_loses_nothing_by_it():
+    def sum_of(first, *rest, times=1):
+        if not rest:
+            return first * times
+        return first * times + sum_of(*rest, times=times)
+
+    assert with_stack(sum_of)(*range(200), times=2) == 199 * 200
+    with pytest.raises(TypeError, match="surplus"):
+        with_stack(sum_of)(1, surplus=2)
