@@ -28,8 +28,9 @@ from dmcmc.inference.orders.sweep_kernels import sweep_order
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
-_STARTS = 4  # searches that are begun; the best of them goes on
-_FIRST = 0.08  # of the work, for each of them
+# Searches that are begun, and the part of the work for each of them; the best goes on. More where there is much work.
+_STARTS, _MORE_STARTS = (4, 0.08), (8, 0.05)
+_AMPLE = 5e8  # words
 _LAST = 0.05  # of the work, for windows in the end
 _PATIENCE = 10_000_000.0  # words without a gain, and as many as before the last gain
 _HOPELESS = 1e200  # products of cells overflow
@@ -156,14 +157,15 @@ def improve_pieces(
     if start.size < 3:
         return order
     core = subgraph(rest, left)
+    starts, first = _STARTS if budget < _AMPLE else _MORE_STARTS
     best: _Search | None = None
-    for seed in range(_STARTS):
+    for seed in range(starts):
         search = _Search(core, sizes[left], weight[left], start, seed)
-        search.run(_FIRST * budget, stop)
+        search.run(first * budget, stop)
         if best is None or search.cells < best.cells:
             best = search
     assert best is not None
-    best.run((1 - _STARTS * _FIRST) * budget, stop)
+    best.run((1 - starts * first) * budget, stop)
     found = np.concatenate([reduced[:gone], left[best.order]])
     separator, parent, joined = bucket_tree(graph, sizes, found)
     if not stop.over:
