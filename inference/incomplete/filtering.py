@@ -7,6 +7,7 @@ elsewhere; the others are incomplete.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from dmcmc.inference.incomplete.bucket import Elsewhere, Making, Room, TooMuch
 from dmcmc.inference.incomplete.kept import DENSE, FULL, Kept
 from dmcmc.inference.incomplete.outside import ROOT, Outside, Relaxing
 from dmcmc.inference.incomplete.steps import Bucket, Input, steps_of
-from dmcmc.inference.incomplete.table import Incomplete, size_of
+from dmcmc.inference.incomplete.table import Incomplete, TooWide, size_of
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
 from dmcmc.inference.minibuckets.matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
@@ -30,6 +31,7 @@ from dmcmc.inference.runtime.types import Array, Number
 
 _ROW, _VALUE = 200.0, 3.0  # a candidate for a row costs so many dense cells, and so many for each value of its vector
 _ENTRY = 60.0  # likewise an entry of a dense message, which is compared with what can still win
+_LARGE, _LITTLE = 1 << 16, 8  # inputs of so many entries, of which at most one in so many is possible, are listed
 _SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
 
 
@@ -108,7 +110,7 @@ class Filtering:
         position = {v: b for b, v in enumerate(query.order)}
         for table in query.tables:
             if table.scope:
-                self._inputs[min(position[v] for v in table.scope)].append(Input(table))
+                self._inputs[min(position[v] for v in table.scope)].append(self._input(table))
             else:
                 self._total = max(self._total + table.values.item(), query.arithmetic.lowest)
 
@@ -176,6 +178,15 @@ class Filtering:
                 self._room.take(0, int(rows))
                 return self._dense(b, stop)
         return self._making.go_on(self.threads, stop, self.elsewhere)
+
+    def _input(self, table: Table) -> Input:
+        """Return a table as an input: listed where it is large, and little of it possible; bounded by itself then."""
+        if table.values.size >= _LARGE:
+            possible = int(np.count_nonzero(table.values > self.arithmetic.threshold))
+            if possible * _LITTLE <= table.values.size:
+                with suppress(TooWide):
+                    return Input(Incomplete.of(table, self.query.domains, self.arithmetic), (table,))
+        return Input(table)
 
     def _expected(self, stop: Stop) -> float:
         """Return about how many candidates all steps of the bucket that is begun will judge."""

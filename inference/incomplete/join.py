@@ -9,14 +9,8 @@ from dmcmc.inference.incomplete.table import Incomplete, fields_of
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse import SparseFactor
-from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.types import Array, Ints
-
-
-def lists(factor: Factor) -> bool:
-    """Return whether a factor lists all that is possible in it, as it is."""
-    return isinstance(factor, SparseFactor) and bool(forbidden(factor.utilities[-1:])[0])
 
 
 def rows_of(factor: Factor, domains: Ints, arithmetic: Arithmetic) -> Incomplete:
@@ -27,13 +21,13 @@ def rows_of(factor: Factor, domains: Ints, arithmetic: Arithmetic) -> Incomplete
     TooWide
         If keys of its scope have no room.
     """
-    if not isinstance(factor, SparseFactor) or not lists(factor):
+    if not isinstance(factor, SparseFactor) or not factor.lists_possible:
         return Incomplete.of(arithmetic.encode(factor), domains, arithmetic)
-    fields, free = fields_of(factor.scope, domains), ~forbidden(factor.utilities[:-1])
-    keys = np.zeros(int(free.sum()), dtype=np.int64)
-    for column, shift in zip(factor.tuples[free].T, fields.shift.tolist(), strict=True):
+    fields, (tuples, utilities) = fields_of(factor.scope, domains), factor.possible()
+    keys = np.zeros(len(tuples), dtype=np.int64)
+    for column, shift in zip(tuples.T, fields.shift.tolist(), strict=True):
         keys |= column.astype(np.int64) << shift
-    return Incomplete(factor.scope, keys, factor.utilities[:-1][free].astype(arithmetic.dtype))
+    return Incomplete(factor.scope, keys, utilities.astype(arithmetic.dtype))
 
 
 def everything(variable: int, domains: Ints, arithmetic: Arithmetic) -> Incomplete:

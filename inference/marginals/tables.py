@@ -9,7 +9,7 @@ import numpy as np
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.messages import passes_on
-from dmcmc.inference.incomplete.join import everything, lists, rows_of
+from dmcmc.inference.incomplete.join import everything, rows_of
 from dmcmc.inference.incomplete.table import TooWide
 from dmcmc.inference.junction.cliques import CliqueTree, clique_tree
 from dmcmc.inference.junction.layout import Layout, clique_cells, lay_out
@@ -18,6 +18,7 @@ from dmcmc.inference.junction.rows import RowPasses
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, narrowest
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
@@ -159,7 +160,8 @@ class ListedTables:
 
     def __init__(self, problem: Problem, maximise: bool, means: Means) -> None:
         memory = 1 << 62 if means.memory is None else means.memory
-        if not all(type(factor) is Factor or lists(factor) for factor in problem.factors):
+        listed = (f for f in problem.factors if type(f) is not Factor)
+        if not all(isinstance(factor, SparseFactor) and factor.lists_possible for factor in listed):
             problem = densify(problem, memory).problem
         self.numbers, domains = _numbers(problem.factors, maximise), problem.domains
         tables = [rows_of(factor, domains, self.numbers) for factor in problem.factors if factor.scope]

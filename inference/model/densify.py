@@ -2,10 +2,13 @@
 
 A factor that is not dense is expanded where that is cheap. Elsewhere its automaton is written out as a chain of tables
 over (state before, variable, state afterwards) with a hidden variable for each state in between, owned by an agent of
-the scope. For every assignment of the problem's own variables exactly one assignment of the hidden ones is allowed, and
-it has the same utility. Hidden variables come last, so the first values of an assignment are those of the problem.
+the scope. A factor that lists what is possible in it becomes, where that is much less, one hidden variable whose
+values are its tuples, and a table over that and each variable of the scope. For every assignment of the problem's own
+variables that is allowed exactly one assignment of the hidden ones is, and it has the same utility. Hidden variables
+come last, so the first values of an assignment are those of the problem.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -20,7 +23,8 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array
 
-_EASY = 2**20  # entries that a table is always expanded to
+_EASY = 2**20  # entries that a table is always expanded to, and that a chain may always have
+_LESS = 4  # times fewer entries of a list: then it is taken in place of a chain
 _SHARE = 64  # of the memory that expanding a factor may take while a chain is possible
 _MOST_AXES = 32  # of an expanded table
 
@@ -91,6 +95,13 @@ class _Chains:
         """Add the chain of a factor."""
         chain = factor if isinstance(factor, AutomatonFactor) else automaton_of(_sparse(factor))
         states = [*chain.states, 1]
+        links = [a * size * b for a, size, b in zip(chain.states, chain.shape, states[1:], strict=True)]
+        if isinstance(factor, SparseFactor) and factor.lists_possible and sum(links) > _EASY:
+            rows = factor.possible()[1].size
+            less = _LESS * rows * sum(factor.shape) < sum(links) or 8 * max(links) > memory
+            if rows and less and 8 * rows * max(factor.shape) <= memory:
+                self._list(factor)
+                return
         what = f"factor {factor.name or list(factor.scope)}"
         for before, size, after in zip(chain.states, chain.shape, states[1:], strict=True):
             if 8 * before * size * after > memory:
@@ -113,15 +124,28 @@ class _Chains:
             table.flags.writeable = False
             self.factors.append(Factor(tuple(scope), table, factor.name))
 
+    def _list(self, factor: SparseFactor) -> None:
+        """Add the tables of a hidden variable whose values are a factor's tuples; the first has the utilities."""
+        tuples, utilities = factor.possible()
+        rows, (hidden,) = np.arange(len(tuples)), self._variables(factor, [("row", len(tuples), factor.scope[0])])
+        for i, (v, size) in enumerate(zip(factor.scope, factor.shape, strict=True)):
+            table = np.full((size, len(tuples)), forbidden_value(utilities.dtype), dtype=utilities.dtype)
+            table[tuples[:, i], rows] = utilities if i == 0 else 0
+            table.flags.writeable = False
+            self.factors.append(Factor((v, hidden), table, factor.name))
+
     def _hidden(self, factor: Factor, chain: AutomatonFactor) -> list[int]:
         """Make the variables between the layers; each belongs to the agent of the variable before it."""
+        return self._variables(factor, [("state", size, chain.scope[i]) for i, size in enumerate(chain.states[1:])])
+
+    def _variables(self, factor: Factor, wanted: Sequence[tuple[str, int, int]]) -> list[int]:
+        """Make hidden variables of a factor: what each is, its size, and a variable whose agent has it."""
         first = self.problem.n_variables + len(self.sizes)
-        name = factor.name or "factor"
-        for i, size in enumerate(chain.states[1:]):
+        for what, size, beside in wanted:
             self.sizes.append(size)
-            self.names.append(f"{name}.state{len(self.sizes)}")
-            self.owners.append(int(self.problem.owner[chain.scope[i]]))
-        return list(range(first, first + len(chain.layers) - 1))
+            self.names.append(f"{factor.name or 'factor'}.{what}{len(self.sizes)}")
+            self.owners.append(int(self.problem.owner[beside]))
+        return list(range(first, first + len(wanted)))
 
     def finished(self) -> Problem:
         """Return the problem with its hidden variables."""

@@ -62,6 +62,16 @@ class SparseFactor(Factor):
         table.flags.writeable = False
         return table
 
+    @property
+    def lists_possible(self) -> bool:
+        """Whether all that is possible is listed: every other entry is −∞."""
+        return bool(self._hard[-1])
+
+    def possible(self) -> tuple[NDArray[np.int32], Array]:
+        """Return the tuples that are listed and not −∞, and their utilities."""
+        free = ~self._hard[:-1]
+        return self.tuples[free], self.utilities[:-1][free]
+
     def __repr__(self) -> str:
         return f"SparseFactor(scope={self.scope}, tuples={len(self.tuples)}, name={self.name!r})"
 

@@ -10,7 +10,7 @@ from support.encoded_problems import HARD, first_bucket, naive, queries
 
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.incomplete import bucket
+from dmcmc.inference.incomplete import bucket, filtering
 from dmcmc.inference.incomplete.bucket import Making, Room, TooMuch
 from dmcmc.inference.incomplete.filtering import Filtering
 from dmcmc.inference.incomplete.outside import Outside, Relaxing
@@ -35,6 +35,8 @@ def nothing_is_small():
     patch = pytest.MonkeyPatch()
     patch.setattr(bucket, "_BLOCK", 3)
     patch.setattr(bucket, "_RANGES", 4)
+    patch.setattr(filtering, "_LARGE", 2)
+    patch.setattr(filtering, "_LITTLE", 2)
     yield
     patch.undo()
 

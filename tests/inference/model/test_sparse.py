@@ -139,10 +139,25 @@ def test_hidden_names_are_not_those_of_variables():
 
 def test_what_fits_nowhere_is_refused():
     rng = np.random.default_rng(0)
-    factor = tabulate(range(30), [4] * 30, rng.integers(0, 4, (500, 30)), np.zeros(500, dtype=int), -INFINITY)
+    factor = tabulate(range(30), [4] * 30, rng.integers(0, 4, (500, 30)), np.ones(500, dtype=int), 0)
     with pytest.raises(ResourceError, match="fits the memory neither as a table of about 10\\^18 entries nor"):
         densify(problem_of(factor), 2**16)
     assert densify(problem_of(factor), 2**30).problem.n_variables == 30 + 29
+
+
+def test_what_lists_its_tuples_becomes_one_variable_of_them_where_a_chain_is_large():
+    rng, size = np.random.default_rng(0), 12
+    rows = rng.integers(0, size, (600, 9))
+    first, second = (
+        tabulate(range(a, a + 6), [size] * 6, rows[:, a : a + 6], rng.random(600), -INFINITY) for a in (0, 3)
+    )
+    problem = Problem(tuple("abcdefghi"), [size] * 9, ("a", "b"), [0, 1] * 4 + [0], (first, second))
+    dense = densify(problem, 2**24).problem
+    assert dense.n_variables == 9 + 2
+    assert max(f.table.size for f in dense.factors) == 600 * size
+    result = dmcmc.solve(problem, method="exact", device="cpu", memory="64MiB")
+    assert result.status == "optimal"
+    assert result.objective == pytest.approx(max(first.entry(row[:6]) + second.entry(row[3:]) for row in rows.tolist()))
 
 
 def test_too_many_states_are_refused():
