@@ -11,7 +11,7 @@ from support.problem_strategies import random_problem
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.experiments import conduct as conducting
-from dmcmc.experiments.job import carry_out, thinned
+from dmcmc.experiments.job import carry_out, thinned, warm_up
 from dmcmc.experiments.journal import Journal, read_records
 from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.experiments.plan import read_experiment
@@ -97,6 +97,7 @@ def test_files_are_relative_to_the_experiment_and_know_variables(file, monkeypat
         ("base: {problem", "base: {problme", "base: has no section 'problem'"),
         ("algorithm: mgm", "algorithm: mgm7", "domain_size: 3): algorithm: unknown algorithm 'mgm7'"),
         ("algorithm: mgm", "peer: toolbar", "unknown peer; did you mean 'toulbar2'?"),
+        ("algorithm: mgm", "task: marr", "unknown task; did you mean 'mar'?"),
         ("algorithm: mgm", "seconds: 3", "seconds: expected a number > 0, of a peer"),
         ("seeds: 2", "seeds: none", "seeds: expected how many seeds"),
         ("[{}, {local.samples: 5}]", "[{}, {}]", "a case stands there twice"),
@@ -179,6 +180,24 @@ def test_several_processes_find_the_same_and_are_ended_in_time():
     ]
     carry_out_all(quick[:1], 1, (60.0, 1 << 20), found.__setitem__)
     assert found[0]["outcome"] == "out of memory"
+
+
+def test_marginals_are_runs():
+    problem = {"generator": "random", "agents": 2, "variables_per_agent": 2, "domain_size": 2}
+    record = carry_out({"data": {"problem": problem, "device": "cpu"}, "task": "mar"})
+    assert (record["outcome"], record["status"], record["violation"]) == ("done", "exact", 0)
+    assert record["cliques"] >= 1 and record["time"] >= 0 <= record["planning"]
+
+
+def test_the_first_run_of_a_case_on_a_gpu_is_carried_out_before_its_clock(monkeypatch):
+    """A GPU's kernels are compiled for a problem's shape."""
+    done = []
+    monkeypatch.setattr("dmcmc.experiments.job.carry_out", lambda job: done.append(job["data"]["problem"]))
+    warmed = set()
+    for size, seed in ((3, 0), (3, 1), (4, 0)):
+        problem = {"generator": "random", "domain_size": size, "seed": seed}
+        warm_up({"data": {"problem": problem, "device": "cuda", "seed": seed}}, warmed)
+    assert [p["domain_size"] for p in done if p["generator"] == "random"] == [3, 4]
 
 
 def test_a_trace_keeps_its_end():

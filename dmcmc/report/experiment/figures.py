@@ -9,8 +9,10 @@ from pathlib import Path
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import ConfigError, Unavailable
 from dmcmc.report.pages.chart import Chart
+from dmcmc.report.pages.frame import COLOURS
 
 FORMATS = ("pdf", "png", "svg")
+_STYLES = ("-", "--", ":")  # colours come again with another one
 
 
 def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Path]:
@@ -36,7 +38,8 @@ def draw_figures(charts: Sequence[Chart], folder: Path, suffix: str) -> list[Pat
                 x,
                 y,
                 label=series.name,
-                color=f"C{series.colour}",
+                color=f"C{series.colour % COLOURS}",
+                linestyle=_STYLES[series.colour // COLOURS % len(_STYLES)],
                 marker=None if series.steps else ".",
                 drawstyle="steps-post" * series.steps or None,
             )

@@ -10,6 +10,7 @@ from dmcmc.report.pages.frame import COLOURS
 _WIDTH, _HEIGHT = 460, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 40
 _MOST_BARS = 40
+DASHES = ((1, 0), (6, 4), (2, 3))  # of lines whose colour was there before: on and off
 
 
 @dataclass(frozen=True)
@@ -93,11 +94,15 @@ def svg(chart: Chart) -> str:
     parts.append(f'<g transform="rotate(-90 12 {middle:.0f})">{_text(12, middle, chart.y, "middle")}</g>')
     for series in chart.series:
         parts.append(_line(series, f"var(--c{series.colour % COLOURS})", across, up))
-    legend = "".join(
-        f'<b><i style="background:var(--c{s.colour % COLOURS})"></i>{escape(s.name)}</b>' for s in chart.series
-    )
+    legend = "".join(f'<b><i style="background:{_swatch(s.colour)}"></i>{escape(s.name)}</b>' for s in chart.series)
     parts.append(f'</svg><div class="legend">{legend}</div>')
     return f"<figure><figcaption>{escape(chart.title)}</figcaption>{''.join(parts)}</figure>"
+
+
+def _swatch(number: int) -> str:
+    """Return what the legend shows of a line: colours come again dashed, then dotted."""
+    colour, on, off = f"var(--c{number % COLOURS})", *DASHES[number // COLOURS % len(DASHES)]
+    return f"repeating-linear-gradient(90deg,{colour} 0 {on}px,transparent {on}px {on + off}px)" if off else colour
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
@@ -121,7 +126,9 @@ def _line(series: Series, colour: str, across: _Axis, up: _Axis) -> str:
         edge = [(across.place(x), up.place(high)) for x, _, _, high in points]
         edge += [(across.place(x), up.place(low)) for x, _, low, _ in reversed(points)]
         drawn.append(f'<polygon points="{_listed(edge)}" fill="{colour}" opacity=".15"/>')
-    drawn.append(f'<polyline points="{_listed(places)}" fill="none" stroke="{colour}" stroke-width="2"/>')
+    on, off = DASHES[series.colour // COLOURS % len(DASHES)]
+    dashes = f' stroke-dasharray="{on} {off}"' if off else ""
+    drawn.append(f'<polyline points="{_listed(places)}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
     if not series.steps and len(points) <= _MOST_BARS:
         drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
     return "".join(drawn)

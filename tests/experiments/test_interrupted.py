@@ -1,0 +1,101 @@
+"""Sweeps that are killed, shared out, or on ranks: the same results as one that nobody disturbs."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from support.ranks import needs_mpirun, start
+
+from dmcmc.cli.main import main
+from dmcmc.experiments.conduct import conduct
+from dmcmc.experiments.job import carry_out
+from dmcmc.experiments.journal import Journal, read_records
+from dmcmc.experiments.plan import read_experiment
+from dmcmc.report.experiment.statistics import findings_of
+from dmcmc.report.experiment.tables import summary
+
+TEXT = """
+title: Small
+base: {problem: {generator: random, agents: 2, variables_per_agent: 2, domain_size: 3}, local: {runs: 2, samples: 5}}
+grid: {problem.domain_size: [2, 3]}
+seeds: 3
+methods: {mgm: {algorithm: mgm}, dsa: {algorithm: dsa}, own: {local.method: gibbs, polish: none}}
+"""
+TIMES = ("time", "simulated_time", "trace")
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "experiment.yaml"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def undisturbed(file, tmp_path, monkeypatch):
+    """The folder of a sweep that was carried out in this process."""
+
+    def work(jobs, workers, limits, done):
+        for place, job in enumerate(jobs):
+            done(place, carry_out(job))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("dmcmc.experiments.conduct.carry_out_all", work)
+        assert main(["experiment", str(file), "--output", str(tmp_path / "undisturbed")]) == 0
+    return tmp_path / "undisturbed"
+
+
+def timeless(folder):
+    """Results of a folder without times, by key; there are no two of one run."""
+    records = read_records(folder / "runs.jsonl")
+    found = {r["key"]: {k: v for k, v in r.items() if k not in TIMES} for r in records}
+    assert len(found) == len(records)
+    return found
+
+
+def untimed_table(folder):
+    """The report's table without its columns of seconds."""
+    head, rows, _ = summary(findings_of(folder))
+    kept = [i for i, name in enumerate(head) if not name.endswith(", s")]
+    return [[row[i] for i in kept] for row in [head, *rows]]
+
+
+@pytest.mark.slow
+def test_a_sweep_that_was_killed_and_resumed_on_four_processes_is_the_same(file, undisturbed, tmp_path):
+    folder = tmp_path / "killed"
+    command = [sys.executable, "-m", "dmcmc", "experiment", str(file), "--output", str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as sweep:
+        while not (folder / "runs.jsonl").exists() or not (folder / "runs.jsonl").read_bytes().count(b"\n"):
+            assert sweep.poll() is None
+            time.sleep(0.01)
+        sweep.send_signal(signal.SIGKILL)
+    assert subprocess.run([*command, "--resume", "--jobs", "4"], stderr=subprocess.DEVNULL).returncode == 0
+    assert timeless(folder) == timeless(undisturbed) and len(timeless(folder)) == 18
+    assert untimed_table(folder) == untimed_table(undisturbed)
+
+
+@pytest.mark.slow
+@needs_mpirun
+def test_ranks_find_what_one_process_finds(file, undisturbed, tmp_path):
+    folder = tmp_path / "ranks"
+    done = start(2, "-m", "dmcmc", "experiment", str(file), "--output", str(folder))
+    assert done.returncode == 0, done.stderr
+    assert timeless(folder) == timeless(undisturbed)
+
+
+def test_a_sweep_cut_off_in_the_middle_of_a_line_reports_the_same(file, undisturbed, tmp_path):
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    lines = (undisturbed / "runs.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "experiment.json").write_bytes((undisturbed / "experiment.json").read_bytes())
+    (folder / "runs.jsonl").write_bytes(b"".join(lines[7:]) + lines[0][:30])
+    journal = Journal(folder / "runs.jsonl")
+    for line in lines[:7]:
+        journal.add(json.loads(line))
+    journal.close()
+    assert untimed_table(folder) == untimed_table(undisturbed)
+    experiment, runs = read_experiment(file)
+    assert conduct(experiment, runs, folder, resume=True, tell=str).before == 18
