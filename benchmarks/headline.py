@@ -50,7 +50,7 @@ def read() -> tuple[list[str], dict[tuple[str, str], list[dict[str, Any]]], dict
 
 def main() -> None:
     """Print the figures, and draw them."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--picture", help="a file to draw to")
     picture = parser.parse_args().picture
     cases, runs, bounds = read()
