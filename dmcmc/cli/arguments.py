@@ -16,7 +16,7 @@ _EXITS = (
 _RENAMED = {"--partition": "--split"}
 _COMMANDS = (
     *("run", "solve", "init", "generate", "convert", "split", "graph"),
-    *("experiment", "report", "samplers", "algorithms", "info", "completion"),
+    *("experiment", "report", "samplers", "algorithms", "info", "warm-up", "completion"),
 )
 
 Commands = Any  # argparse calls it _SubParsersAction
@@ -108,6 +108,12 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     ):
         listing = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
         listing.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    warm = commands.add_parser(
+        "warm-up",
+        help="compile ahead what runs use",
+        description="Compile ahead what runs use, once for this user and machine: about two minutes.",
+    )
+    warm.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where runs will be")
     completion = commands.add_parser(
         "completion",
         help="print a script that completes commands in a shell",

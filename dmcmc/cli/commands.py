@@ -326,6 +326,17 @@ def completion(arguments: Namespace) -> int:
     return 0
 
 
+def warm_up(arguments: Namespace) -> int:
+    """Compile ahead what runs use."""
+    from dmcmc.cli.progress import progress_for
+    from dmcmc.cli.start.warm_up import warm_up as compile_ahead
+
+    with progress_for(0) as progress:
+        kernels, seconds = compile_ahead(arguments.device, progress)
+    emit(f"{kernels} kernels are compiled ({seconds:.0f} s)")
+    return 0
+
+
 def init(arguments: Namespace) -> int:
     """Write a commented example."""
     from dmcmc.cli.start.example import write_example
@@ -348,4 +359,5 @@ COMMANDS: Mapping[str, Callable[[Namespace], int]] = {
     "samplers": samplers,
     "algorithms": algorithms,
     "info": info,
+    "warm-up": warm_up,
 }

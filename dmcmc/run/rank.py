@@ -256,7 +256,7 @@ class Run:
     def improve(self, directive: Directive) -> None:
         """Carry out what is granted: for this rank's agents, then together with all ranks."""
         assert self._last is not None, "there has been no cycle"
-        self.progress.stage(_title(self.incumbent, directive.kinds))
+        self.progress.stage(_title(self.incumbent, directive.kinds, self.setup.backend.stop.left))
         if directive.of(TOULBAR2):
             self.search.engine.go_on()
         else:
@@ -368,11 +368,12 @@ class Run:
         return metrics_of(self.setup, number, work, self.world.rank, first, later)
 
 
-def _title(incumbent: Incumbent, kinds: Sequence[str]) -> str:
-    """Return what a user wants to see while it works on."""
+def _title(incumbent: Incumbent, kinds: Sequence[str], left: float) -> str:
+    """Return what a user wants to see while it works on; ``left`` in seconds."""
     if incumbent.worth is None:  # not rank 0
         return "improving"
     outcome = incumbent.outcome
     gap = outcome.gap
-    known = "unknown" if gap is None else f"{100 * gap:.3g} %"
-    return f"improving: {outcome.objective}, gap {known} ({', '.join(kinds) or 'prune'})"
+    known = "no bound yet" if gap is None else f"bound {outcome.bound}, gap {100 * gap:.3g} %"
+    time_left = f", {max(0.0, left):.0f} s left" if left < float("inf") else ""
+    return f"improving: {outcome.objective}, {known}{time_left} ({', '.join(kinds) or 'prune'})"

@@ -50,11 +50,22 @@ from dmcmc.samplers.model.chain_model import is_compact
 Solve = Callable[[Problem, Settings], object]  # as the run itself: work that may be stopped has kernels of its own
 
 _LOG = logging.getLogger(__name__)
-_TITLE = "compiling kernels (the first time only)"
+_TITLE = "compiling kernels, once"
 _GLANCE = 100_000  # words of search that show whether a plan is large
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
 _TURN = 0.001  # seconds of chains that earn block moves a turn
 _TOLD = 2.0  # seconds between two lines on how many kernels are compiled
+_PARTS = {  # what there is to compile, by how its name begins: what for, and about how many kernels
+    "planning False": ("plans", 4),
+    "planning": ("plans, and how fast this machine is", 48),
+    "order ": ("orders", 30),
+    "search": ("the first assignment", 8),
+    "chains": ("better assignments", 55),
+    "orders": ("orders of large plans", 19),
+    "solving": ("tables", 8),
+    "undivided": ("split buckets", 20),
+    "filtering": ("filters", 15),
+}
 _SWEEPS = 200  # of a tiny search
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
 
@@ -257,11 +268,12 @@ def _once(what: str, work: Callable[[], None], world: World, progress: Progress)
     missing = marker is None or (world.local_rank == 0 and not marker.is_file())
     if not any(world.allgather(missing)):
         return
-    progress.stage(_TITLE)
+    title, about = _title(what)
+    progress.stage(title)
     if missing:
         try:
             _AT_WORK.append(what)
-            with counted_compiling(_now_and_then(progress)):
+            with counted_compiling(_now_and_then(progress, title, about)):
                 work()
             if marker is not None:
                 marker.touch()
@@ -273,7 +285,13 @@ def _once(what: str, work: Callable[[], None], world: World, progress: Progress)
     world.wait()
 
 
-def _now_and_then(progress: Progress) -> Callable[[int], None]:
+def _title(what: str) -> tuple[str, int]:
+    """Return what a user is told of something that is compiled, and about how many kernels it has."""
+    purpose, about = next((part for name, part in _PARTS.items() if what.startswith(name)), ("", 0))
+    return f"{_TITLE}: {purpose}" if purpose else _TITLE, about
+
+
+def _now_and_then(progress: Progress, title: str, about: int) -> Callable[[int], None]:
     """Return what says how many kernels are compiled, every two seconds."""
     last = time.perf_counter()
 
@@ -281,7 +299,7 @@ def _now_and_then(progress: Progress) -> Callable[[int], None]:
         nonlocal last
         if time.perf_counter() - last >= _TOLD:
             last = time.perf_counter()
-            progress.stage(f"{_TITLE}: {done} so far")
+            progress.stage(f"{title}, {done} of about {about}" if done < about else f"{title}, {done} so far")
 
     return tell
 

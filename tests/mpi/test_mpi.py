@@ -192,7 +192,7 @@ def test_the_command_line_under_a_launcher_prints_one_result(tmp_path):
 def test_bad_input_is_one_line_for_all_ranks(tmp_path, setting):
     native.save(chain(5, 2), tmp_path / "problem.npz")
     (tmp_path / "run.yaml").write_text("problem: {file: problem.npz}\nlocal: {method: exact}\n")
-    done = start(3, "-m", "dmcmc", "run", str(tmp_path / "run.yaml"), "--set", setting)
+    done = start(3, "-m", "dmcmc", "run", str(tmp_path / "run.yaml"), "-q", "--set", setting)
     assert done.returncode == 2
     assert done.stdout == "" or "dmcmc" not in done.stdout
     assert len(lines(done.stderr)) == 1 and "Traceback" not in done.stderr

@@ -1,0 +1,129 @@
+"""Captures of a terminal of 80 columns and 24 rows: ``python docs/captures/make.py [NAME ...]`` makes them anew.
+
+Each command runs on a pseudo-terminal of that size; what is kept is the text that its screen shows in the end, and what
+has scrolled out of it at the top. Lines that were drawn over are kept once, as they were when something was written
+below, or at the moment that a capture is about.
+"""
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+COLUMNS, ROWS = 80, 24
+_ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
+_LARGE = "dmcmc run configs/large.yaml --timeout 20"
+CAPTURES: Mapping[str, tuple[str, float | None]] = {  # a command, and after how many seconds it hears Ctrl-C
+    "cold": ("dmcmc run configs/meetings.yaml", None),
+    "warm": ("dmcmc run configs/meetings.yaml", None),
+    "explain": ("dmcmc run configs/meetings.yaml --explain", None),
+    "ranks": ("mpirun -n 2 dmcmc run configs/meetings.yaml", None),
+    "interrupted": (_LARGE, 40.0),
+}
+
+
+class Screen:
+    """What a terminal shows: enough of one for lines that are written, drawn over and wiped."""
+
+    def __init__(self) -> None:
+        self.lines, self.row, self.column = [""], 0, 0
+        self.seen: list[str] = []
+
+    def feed(self, text: str) -> None:
+        """Take in what a program writes."""
+        place = 0
+        while place < len(text):
+            found = _ESCAPE.match(text, place)
+            if found:
+                self._obey(found[2], found[1])
+                place = found.end()
+                continue
+            self._put(text[place])
+            place += 1
+
+    def _put(self, sign: str) -> None:
+        if sign == "\n":
+            self.row += 1
+            self.lines += [""] * (self.row + 1 - len(self.lines))
+        elif sign == "\r":
+            self.column = 0
+        elif sign.isprintable():
+            if self.column == COLUMNS:
+                self._put("\n")
+                self.column = 0
+            line = self.lines[self.row].ljust(self.column)
+            self.lines[self.row] = line[: self.column] + sign + line[self.column + 1 :]
+            self.column += 1
+
+    def _obey(self, command: str, numbers: str) -> None:
+        count = int(numbers) if numbers.isdigit() else 1
+        if command == "A":
+            self.row = max(0, self.row - count)
+        elif command == "K":
+            gone = self.lines[self.row].rstrip()
+            if gone and (not self.seen or _words(self.seen[-1]) != _words(gone)):
+                self.seen.append(gone)
+            self.lines[self.row] = "" if numbers == "2" else self.lines[self.row][: self.column]
+
+
+def _words(line: str) -> str:
+    """Return a line of progress without what changes all the time: bars and clocks."""
+    return re.sub(r"\s*[━╸╺].*$", "", line)
+
+
+def capture(command: str, after: float | None, environment: Mapping[str, str]) -> tuple[list[str], list[str], float]:
+    """Return a command's screen, the lines that were drawn over on the way, and the seconds that it took."""
+    screen, start = Screen(), time.perf_counter()
+    process, terminal = pty.fork()
+    if process == 0:
+        os.chdir(ROOT)
+        os.execvpe("bash", ["bash", "-c", f"exec {command}"], {**environment, "TERM": "xterm", "LC_ALL": "C.UTF-8"})
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    asked = after is None
+    while True:
+        ready, _, _ = select.select([terminal], [], [], 0.2)
+        if not asked and time.perf_counter() - start > (after or 0.0):
+            os.kill(process, signal.SIGINT)
+            asked = True
+        if not ready:
+            continue
+        try:
+            data = os.read(terminal, 1 << 16)
+        except OSError:
+            break
+        if not data:
+            break
+        screen.feed(data.decode("utf-8", "replace"))
+    os.waitpid(process, 0)
+    return screen.lines, screen.seen, time.perf_counter() - start
+
+
+def main(names: list[str]) -> None:
+    """Make captures, each a file of text; what is cold has an empty cache."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    for name in names or list(CAPTURES):
+        command, after = CAPTURES[name]
+        with tempfile.TemporaryDirectory() as empty:
+            environment = {**os.environ, "PATH": path, "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
+            if name == "cold":
+                environment["XDG_CACHE_HOME"] = empty
+            lines, seen, seconds = capture(command, after, environment)
+        text = [f"$ {command}", *(f"~ {line}" for line in seen), *lines]
+        print(f"{name}: {seconds:.1f} s", file=sys.stderr)
+        content = "\n".join(line.rstrip() for line in text).rstrip("\n") + "\n"
+        (HERE / f"{name}.txt").write_text(content, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
