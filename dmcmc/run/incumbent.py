@@ -117,7 +117,13 @@ class Incumbent:
         if self._bound is None:
             return None
         assert self.parts is not None
-        return Proof([self._bound], self.parts.arithmetic, len(self.parts.problem.factors))
+        return Proof([self._bound], self.parts.arithmetic, self.addends)
+
+    @property
+    def addends(self) -> int:
+        """How many factors are added up."""
+        assert self.parts is not None
+        return len(self.parts.problem.factors)
 
     @cached_property
     def _constants(self) -> list[Factor]:
@@ -237,7 +243,7 @@ class Incumbent:
         if self.utility is None or total is None or self.setup.arithmetic.is_lowest(total):
             return dict.fromkeys(roots)
         # A row goes only if it is worse by more than the rounding of all the sums that say so.
-        slack = 4 * self.setup.arithmetic.rounding(len(self.setup.problem.factors))
+        slack = 4 * self.setup.arithmetic.rounding(self.addends)
         return {a: self.utility - (total - value) - slack for a, value in roots.items() if value is not None}
 
 

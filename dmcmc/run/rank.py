@@ -219,8 +219,7 @@ class Run:
             if self.setup.timed and not isinstance(cycle, OutOfTime):
                 self.search.until_the_end()
             return directive
-        found = self.world.merged(cycle.values)
-        self.search.polish(np.array([found[v] for v in range(len(found))], dtype=np.int64))
+        self._take_in(cycle)
         self._brought += self.search.engine.brought()
         report = Report(
             cycle.roots,
@@ -233,6 +232,11 @@ class Run:
         self._brought.clear()
         reports = self.world.gather(report)
         return self.world.decided(lambda: self._direct(reports or []))
+
+    def _take_in(self, cycle: Cycle) -> None:
+        """Let rank 0 see what the cycle has found."""
+        found = self.world.merged(cycle.values)
+        self.search.polish(np.array([found[v] for v in range(len(found))], dtype=np.int64))
 
     def _direct(self, reports: list[Report]) -> Directive:
         """Take in what all ranks have proven, and decide (rank 0)."""
@@ -335,7 +339,7 @@ class Run:
 
     def result(self) -> Result | None:
         """Put the ranks' parts together; None but on rank 0."""
-        metrics = self.world.together(lambda: {number: self._metrics(number) for number in self.mine})
+        metrics = self.agents_metrics()
         loose = dict[int, Number]()
         if self.setup.config.local.bound != "none":
             loose = loose_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
@@ -349,6 +353,10 @@ class Run:
         seconds = time.perf_counter() - self.incumbent.start
         polish = self.search.polish_asked
         return result_of(self.setup, self.incumbent, shares, self.world.size, seconds, self.cycles, polish)
+
+    def agents_metrics(self) -> dict[int, AgentMetrics]:
+        """Return what this rank's agents did; called by all ranks."""
+        return self.world.together(lambda: {number: self._metrics(number) for number in self.mine})
 
     def best_so_far(self) -> Result:
         """Return what would be the result if nothing else came, from any thread and without other ranks (rank 0)."""

@@ -12,7 +12,7 @@ from dmcmc import Factor, Problem
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
-from dmcmc.inference.runtime.errors import FileError, Unavailable
+from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
 from dmcmc.run.private.solve import solve_directory
 
 HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
@@ -107,8 +107,31 @@ def test_a_truncated_missing_or_foreign_file_is_refused_by_name(folder, tmp_path
         agent_files.read_index(folder)
 
 
+@pytest.mark.parametrize("method", ["exact", "gibbs"])
+def test_a_time_budget_is_used_unless_all_is_proven_before(folder, method):
+    best = dmcmc.solve(secret_problem(), local={"method": "exact"})
+    config = settings(local={"method": method, "runs": 1, "samples": 2}, budget={"time": 2.0})
+    found = solve_directory(folder, config, share_assignment=True)
+    assert found.status == "optimal" or (found.status == "timeout" and method == "gibbs" and found.cycle > 1)
+    assert found.objective <= best.objective <= found.bound and (found.status != "optimal" or found.time < 2)
+    assert secret_problem().evaluate(found.assignment).objective == found.objective
+    assert (
+        found.trace[0].objective <= found.trace[-1].objective == found.objective and found.trace[-1].time <= found.time
+    )
+
+
+def test_a_time_budget_that_ends_before_there_are_tables_has_a_first_assignment(folder, monkeypatch):
+    def late(*arguments):
+        raise OutOfTime("too late")
+
+    monkeypatch.setattr("dmcmc.run.rank.first_tables", late)
+    found = solve_directory(folder, settings(budget={"time": 5.0}), share_assignment=True)
+    assert found.status == "timeout" and found.violation == 0 and found.bound is None
+    assert secret_problem().evaluate(found.assignment).objective == found.objective
+
+
 def test_what_needs_the_whole_problem_is_refused(folder):
-    asked = ({"budget": {"time": 1.0}}, {"local": {"order": "o.txt"}}, {"search": "toulbar2"}, {"algorithm": "mgm"})
+    asked = ({"local": {"order": "o.txt"}}, {"search": "toulbar2"}, {"algorithm": "mgm"})
     for sections in asked:
         with pytest.raises(Unavailable, match=r"problem\.directory"):
             solve_directory(folder, settings(**sections))

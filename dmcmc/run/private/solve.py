@@ -1,4 +1,4 @@
-"""Solve a problem of which each rank reads its own agents' parts only; by work that is fixed, without a time budget.
+"""Solve a problem of which each rank reads its own agents' parts only.
 
 Everybody knows the index: agents, and the scopes of factors between them. The agents' tree and the ranks' agents
 follow from it. Numbers, choices, evaluation and bound are agreed by sums and by counts of work; what agents tell each
@@ -8,6 +8,7 @@ other are DPOP's messages, over variables that they share.
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -19,9 +20,9 @@ from dmcmc.formats.agent_files import Index, read_agent, read_index
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.model.exact_sum import not_below
 from dmcmc.inference.model.problem import Label, Problem
-from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import opened
-from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.contents import Clock, Sent, latest
@@ -29,7 +30,7 @@ from dmcmc.mpi.placement import place
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
-from dmcmc.results.outcome import Outcome, Proof, judge
+from dmcmc.results.outcome import Outcome, Proof, Worth, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.cycle import Cycle, run_cycle
@@ -39,13 +40,16 @@ from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of
 from dmcmc.run.nodes import Sides
 from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
+from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
 from dmcmc.run.private.view import View, view_of
 from dmcmc.run.reduced.after import Asked
 from dmcmc.run.setup import Placed, Setup, plan
 from dmcmc.run.solve import solve
-from dmcmc.run.warm_up import warm_up_planning, warm_up_solving
+from dmcmc.run.warm_up import warm_up_filtering, warm_up_planning, warm_up_solving
+from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 from dmcmc.samplers.contract.protocol import SampledTable
+from dmcmc.samplers.local_search.search import LocalSearch
 
 Read = Callable[[Index, int], Problem]
 
@@ -92,8 +96,6 @@ def solve_directory(
 
 def _refuse(config: Settings) -> None:
     """Refuse what needs the whole problem."""
-    if config.budget.time is not None:
-        raise Unavailable("problem.directory: is solved by fixed work; leave budget.time out, or give problem.file")
     if config.local.order is not None:
         raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
     if (asked := config.asked_algorithm.name) != registry.OWN:
@@ -123,7 +125,9 @@ class _Run:
         warm_up_planning(view_of(self.index, {}).problem, config, world, self.progress)
         start = time.perf_counter()
         view = view_of(self.index, world.together(lambda: {agent: read(self.index, agent) for agent in self.mine}))
-        setup, factors = self._plan(view)
+        if config.budget.time is not None:
+            return self._anytime(view, start, share_assignment)
+        setup, factors = self._plan(view, NO_STOP)
         start += warm_up_solving(setup, world, self.progress, solve, stoppable=False)
         self.progress.stage("local tables", len(self.mine))
         setup, agents, sides = first_tables(
@@ -134,7 +138,7 @@ class _Run:
         clocks = {a: Clock(table.seconds, checks_of(setup, a, table)) for a, table in tables.items()}
         cycle = run_cycle(setup, Post(world, setup.owner), clocks, tables, sides, NO_STOP)
         outcome = self._outcome(view, setup, cycle, sides, factors)
-        own = self._assignment(view, cycle)
+        own = self._named(view, cycle.values)
         assignment = self._shared(own) if share_assignment else None
         if not share_assignment:
             self._keep(own)
@@ -145,14 +149,66 @@ class _Run:
         assert outcome is not None
         return self._result(setup, outcome, assignment, shares, time.perf_counter() - start)
 
-    def _plan(self, view: View) -> tuple[Setup, int]:
+    def _anytime(self, view: View, start: float, share_assignment: bool) -> Result | None:
+        """Go through cycles until the time is over, or all is proven."""
+        world, progress, seconds = self.world, self.progress, self.config.budget.time or 0.0
+        stop = Stop(start + seconds)
+        setup, factors = self._plan(view, stop)
+        warming = warm_up_solving(setup, world, progress, partial(solve, ending=Ending()), stoppable=True)
+        warming += warm_up_filtering(setup, world, progress)
+        start, stop = start + warming, replace(stop, until=stop.until + warming)
+        incumbent = PrivateIncumbent(
+            view.problem, self.config, start, stop.until, progress.point, setup, factors=factors
+        )
+
+        def valued(known: Mapping[int, int]) -> Worth | None:
+            counted = view.counted(self.mine, self.tree.placed)
+            parts = world.gather(world.together(lambda: value_of(counted, known)))
+            return None if parts is None else worth_of_all(parts, view.problem, view.division.constants)
+
+        with Interrupt(stop, armed=True):
+            run = PrivateRun(setup.ending(stop), world, incumbent, progress, valued)
+            run.take(self._first(view, setup.ending(stop)))
+            try:
+                run.first_tables()
+                while not (directive := run.agree(run.combine())).stop:
+                    run.improve(directive)
+            except (OutOfTime, OutOfMemory) as error:
+                run.give_up(error)
+        own = self._named(view, run.best)
+        assignment = self._shared(own) if share_assignment else None
+        if not share_assignment:
+            self._keep(own)
+        shares = world.gather((run.agents_metrics(), latest(run.clocks.values()), opened(), world.counted()))
+        if shares is None:
+            return None
+        result = self._result(run.setup, incumbent.outcome, assignment, shares, time.perf_counter() - incumbent.start)
+        late = incumbent.timed_out and not incumbent.reached
+        return msgspec.structs.replace(
+            result,
+            status="timeout" if late else result.status,
+            cycle=run.cycles,
+            note=incumbent.note or result.note,
+            trace=tuple(incumbent.trace),
+        )
+
+    def _first(self, view: View, setup: Setup) -> dict[int, int]:
+        """Return a first assignment: greedy and 1-optimal as far as each rank knows; shared values cross."""
+        backend, problem = setup.backend, view.problem
+        search = LocalSearch(problem, problem, self.mine, self.config.seed, backend.threads, backend.stop)
+        found = self.world.together(search.first)
+        own = {v: int(found[v]) for agent in self.mine for v in self.index.own[agent]}
+        shared = self.world.merged({v: x for v, x in own.items() if v in self.index.sizes})
+        return own | shared
+
+    def _plan(self, view: View, stop: Stop) -> tuple[Setup, int]:
         """Agree on numbers and memory, and choose what each agent does; return that with the number of factors."""
         world, config = self.world, self.config
         counted = view.counted(self.mine, self.tree.placed)
         arithmetic, factors = numbers_of(counted, view.division.constants, config.combine, world)
         shares = shares_among(counted, config.budget.bytes, world)
         parts = Divided(Asked(view.problem), view.problem, view.problem, config, view.division, arithmetic)
-        return plan(parts, world, placed=Placed(self.tree, self.owner, shares, self.told)), factors
+        return plan(parts, world, stop=stop, placed=Placed(self.tree, self.owner, shares, self.told)), factors
 
     def _outcome(self, view: View, setup: Setup, cycle: Cycle, sides: Sides, factors: int) -> Outcome | None:
         """Hold what the assignment is worth against what is proven (rank 0)."""
@@ -177,11 +233,11 @@ class _Run:
         proof = None if bound is None else Proof([bound], setup.arithmetic, factors)
         return judge(view.problem, worth, constants, proof)
 
-    def _assignment(self, view: View, cycle: Cycle) -> dict[int, dict[str, Label]]:
+    def _named(self, view: View, values: Mapping[int, int]) -> dict[int, dict[str, Label]]:
         """Return the values of this rank's agents by name."""
         problem = view.problem
         return {
-            agent: {problem.variables[v]: problem.label(v, cycle.values[v]) for v in self.index.own[agent]}
+            agent: {problem.variables[v]: problem.label(v, values[v]) for v in self.index.own[agent]}
             for agent in self.mine
         }
 
