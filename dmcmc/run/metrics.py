@@ -24,7 +24,6 @@ from dmcmc.results.result import (
     guarantee_report,
 )
 from dmcmc.run.agent.loose_bound import largest_sum
-from dmcmc.run.controller.ledger import Ledger
 from dmcmc.run.divided import Divided
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.reduced.before import report_of
@@ -207,7 +206,7 @@ def result_of(
         cycle=cycles,
         note=incumbent.note or why_not,
         reductions=report_of(parts.asked.reduction),
-        work=() if incumbent.controller is None else _work(incumbent.controller.ledger),
+        work=work_of(incumbent),
         agents=agents,
         trace=tuple(incumbent.trace),
         guarantee=guarantee,
@@ -221,11 +220,10 @@ def result_of(
     )
 
 
-def _work(ledger: Ledger) -> tuple[WorkDone, ...]:
+def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:
     """Return what each kind of work took and brought, as plain data."""
-    return tuple(
-        WorkDone(kind, account.seconds, account.objective, account.bound) for kind, account in ledger.accounts.items()
-    )
+    accounts = {} if incumbent.controller is None else incumbent.controller.ledger.accounts
+    return tuple(WorkDone(kind, one.seconds, one.objective, one.bound) for kind, one in accounts.items())
 
 
 def guarantee_of(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[GuaranteeReport | None, str | None]:

@@ -175,6 +175,9 @@ for method in ("exact", "gibbs"):
         names = ("status", "objective", "bound", "violation", "msg_count", "msg_size")
         found[method] = [[getattr(one, name) for name in names] for one in (result, alone)]
 
+local = {"method": "gibbs", "runs": 1, "samples": 1}
+solve_directory(sys.argv[1], settings_of(Document("", {"local": local, "budget": {"time": 0.5}})), world)
+
 problem, traffic = native.load(sys.argv[2]), b"|".join(sent)
 secrets = {"names": [b"secret-name"], "labels": [b"secret-label"], "tables": [], "domains": []}
 for factor in problem.factors:

@@ -37,7 +37,7 @@ from dmcmc.run.cycle import Cycle, run_cycle
 from dmcmc.run.divided import Divided, sharing_memory
 from dmcmc.run.first_tables import first_tables
 from dmcmc.run.incumbent import total_of
-from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of
+from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of, work_of
 from dmcmc.run.nodes import Sides
 from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
@@ -190,6 +190,7 @@ class _Run:
             cycle=run.cycles,
             note=incumbent.note or result.note,
             trace=tuple(incumbent.trace),
+            work=work_of(incumbent),
         )
 
     def _first(self, view: View, setup: Setup) -> dict[int, int]:
