@@ -2,8 +2,8 @@
 
     python -m benchmarks.headline [--picture docs/table1.png]
 
-Reads ``results/papers/dmcmc-table1`` (``dmcmc experiment configs/papers/dmcmc-table1.yaml``); prints what the picture shows.
-Needs ``.[plot]``.
+Reads ``results/papers/dmcmc-table1`` (``dmcmc experiment configs/papers/dmcmc-table1.yaml``); prints what the picture
+shows. Needs ``.[plot]``.
 """
 
 import argparse

@@ -16,7 +16,7 @@ from dmcmc.experiments.journal import Journal, read_records
 from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.experiments.plan import read_experiment
 from dmcmc.experiments.pool import carry_out_all
-from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.errors import ConfigError, Unavailable
 
 TEXT = """
 title: Small
@@ -205,7 +205,21 @@ def test_a_trace_keeps_its_end():
     assert len(thinned(points)) <= 200 and thinned(points)[-1] == [1233.0, 1233, None]
 
 
-@pytest.mark.parametrize("peer", PEERS)
+def test_pydcop_answers_in_a_process_of_its_own():
+    pytest.importorskip("pydcop")
+    problem = random_problem(33, variables=6, hard=0.1, sense="max")
+    answer = PEERS["pydcop-dsa"].solve(problem, 1.0, 0)
+    assert answer.bound is None and not answer.infeasible
+    assert answer.values is None or problem.evaluate(answer.values).objective is not None
+
+
+def test_pydcop_that_is_not_installed_is_told(monkeypatch):
+    monkeypatch.setattr("dmcmc.experiments.peers.pydcop.find_spec", lambda name: None)
+    with pytest.raises(Unavailable, match=r"pyDCOP is not installed; pip install 'dmcmc\[pydcop\]'"):
+        PEERS["pydcop-mgm"].solve(random_problem(5), 1.0, 0)
+
+
+@pytest.mark.parametrize("peer", ["toulbar2", "cp-sat"])
 def test_what_peers_answer_is_evaluated_on_our_factors(peer):
     pytest.importorskip({"toulbar2": "pytoulbar2", "cp-sat": "ortools"}[peer])
     for seed, sense in ((21, "max"), (22, "min"), (33, "max")):

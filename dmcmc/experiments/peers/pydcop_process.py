@@ -1,0 +1,55 @@
+"""pyDCOP in a process of its own: a line of JSON in, its assignment as a line of JSON out. Imports nothing of ours.
+
+pyDCOP 0.1.1 is from before Python 3.10 and NumPy 1.23: what they have taken away since is put back for it here.
+"""
+
+import collections
+import collections.abc
+import ctypes
+import json
+import logging
+import os
+import random
+import signal
+import sys
+from contextlib import suppress
+
+import numpy as np
+
+_DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
+
+
+def main() -> None:
+    """Solve one problem; costs are minimised, since pyDCOP's MGM and MGM2 have a wrong sign where they maximise."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    asked = json.loads(sys.stdin.readline())
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # it prints what it does
+    logging.disable(logging.CRITICAL)
+    random.seed(asked["seed"])
+    for name in ("Iterable", "Mapping", "Callable", "Sized", "Hashable"):
+        setattr(collections, name, getattr(collections.abc, name))
+    vars(np)["asscalar"] = lambda array: array.item()
+    from pydcop.dcop.dcop import DCOP
+    from pydcop.dcop.objects import AgentDef, Domain, Variable
+    from pydcop.dcop.relations import NAryMatrixRelation
+    from pydcop.infrastructure.run import solve
+
+    problem = DCOP("problem", "min")
+    variables = [Variable(f"x{v}", Domain(f"d{v}", "", list(range(d)))) for v, d in enumerate(asked["domains"])]
+    for variable in variables:
+        problem.add_variable(variable)
+    for number, (scope, costs) in enumerate(asked["tables"]):
+        relation = NAryMatrixRelation([variables[v] for v in scope], np.array(costs), name=f"c{number}")
+        problem.add_constraint(relation)
+    problem.add_agents([AgentDef(f"a{v}") for v in range(len(variables))])
+    found = solve(problem, asked["algorithm"], "oneagent", timeout=asked["seconds"]) or {}
+    whole = all(found.get(variable.name) is not None for variable in variables)
+    answers.write(json.dumps([int(found[variable.name]) for variable in variables] if whole else None) + "\n")
+    answers.flush()
+    os._exit(0)  # its agents' threads may still be there
+
+
+if __name__ == "__main__":
+    main()
