@@ -37,7 +37,7 @@ _SHARE = 0.03  # of the time that is left: search before there are tables, at mo
 _BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is best
 _LEAST = 0.02  # seconds of a slice
 _SLICE = 0.3  # seconds of the first
-PAYS = 2e-4  # of the utility: less than this in a slice as long as all before it
+PAYS = 5e-4  # of the utility: less than this in a slice as long as all before it
 _AT_LEAST = 0.1  # seconds that work takes where a search beside it is worth while
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
 
@@ -149,7 +149,8 @@ class Search:
     def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:
         """Search in a thread of its own while the body works, on half of the cores; as long as that brings something.
 
-        By the clock only. The body may look at the best so far, but must not ask for a search.
+        What has little of the cores is not given up before it has come to the end of a heat. By the clock only. The
+        body may look at the best so far, but must not ask for a search.
 
         Parameters
         ----------
@@ -170,11 +171,12 @@ class Search:
                 step_back()
             with suppress(OutOfMemory):
                 while gained and not search.stop.over:
-                    before, seconds = best, max(_SLICE, spent)
+                    before, seconds, heats = best, max(_SLICE, spent), search.heats
                     best = search.improve(before, seconds, 0, self._tell)
                     spent, gained = spent + seconds, search.better(best, before)
                     if enough and gained:
                         gained = _pays(self._worth_of(before), self._worth_of(best), enough)
+                    gained = gained or search.heats == heats
 
         if not (wanted and self.parts.timed):
             yield

@@ -48,13 +48,14 @@ def sweep(model, part, z, scores, scratch, temperature, key, chain, trial, halt)
 
 
 @njit(nogil=True)
-def anneal(model, parts, first_part, z, scores, scratch, kept, worth, temperatures, trial, key, chain, halt):
+def anneal(model, order, first_part, z, scores, scratch, kept, worth, temperatures, trial, key, chain, halt):
     """Make sweeps over all parts, beginning with part ``first_part``, and keep the best state of their ends.
 
     Parameters
     ----------
-    parts : (k + 1,) int64
-        Variables ``parts[i]`` to ``parts[i + 1]`` - 1 move together.
+    order : tuple
+        Places in ``blocks`` where the parts begin, and their end; the blocks' first variables, and the end; how many
+        sweeps a block makes in turn, while its tables are in the processor's cache.
     kept : (n,) int32
         The best state.
     worth : (2,) int64
@@ -70,23 +71,27 @@ def anneal(model, parts, first_part, z, scores, scratch, kept, worth, temperatur
     int
         Sweeps made.
     """
-    k = parts.size - 1
-    for t in range(temperatures.size):
+    parts, blocks, visit = order
+    k, t = parts.size - 1, 0
+    while t < temperatures.size:
         if halt[0] != 0:
             return t
-        gained = np.int64(0)
+        gained, end = np.int64(0), min(temperatures.size, t + visit)
         for i in range(k):
             part = (first_part + i) % k
-            span = (parts[part], parts[part + 1])
-            gained += sweep(model, span, z, scores, scratch, temperatures[t], key, chain, trial + t, halt)
+            for block in range(parts[part], parts[part + 1]):
+                span = (blocks[block], blocks[block + 1])
+                for s in range(t, end):
+                    gained += sweep(model, span, z, scores, scratch, temperatures[s], key, chain, trial + s, halt)
         worth[0] += gained
         if worth[0] > worth[1]:
             worth[1] = worth[0]
             for v in range(z.size):
                 kept[v] = z[v]
         elif temperatures[t] <= 0 and gained == 0:
-            return t + 1
-    return temperatures.size
+            return end
+        t = end
+    return t
 
 
 @njit(nogil=True)
@@ -124,12 +129,13 @@ def pair_moves(model, z, scores, first, last, halt):
 
 
 @njit(nogil=True)
-def step(model, spans, z, scores, scratch, temperature, key, chain, trial, halt):
-    """Draw the variables of some spans in turn; return the gain."""
+def step(model, spans, z, scores, scratch, temperatures, key, chain, trial, halt):
+    """Draw the variables of some spans, each at all temperatures in turn; return the gain."""
     gained = np.int64(0)
     for i in range(spans.shape[0]):
         span = (spans[i, 0], spans[i, 1])
-        gained += sweep(model, span, z, scores, scratch, temperature, key, chain, trial, halt)
+        for s in range(temperatures.size):
+            gained += sweep(model, span, z, scores, scratch, temperatures[s], key, chain, trial + s, halt)
     return gained
 
 

@@ -19,6 +19,10 @@ from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays
 
 _DESCENT, _STEPS = 30, 3  # sweeps at temperature 0 after those that cool: on columns, on graphs
+# Where columns take more bytes than processors keep near, an agent of so many variables or more makes several sweeps
+# in turn: its own columns stay there meanwhile, and few others depend on it.
+_NEAR, _MANY, _VISIT = 1 << 21, 16, 8
+_SLOW = 1 << 26  # bytes of tables or columns: sweeps take about a thousandth of a second
 
 # As plain Python: kernels take it in, so it is not kept on disk, and each process would compile it.
 _new_arrays = getattr(new_arrays, "py_func", new_arrays)
@@ -111,9 +115,10 @@ class Contestant(Protocol):
 
 
 class Field(Protocol):
-    """Makes contestants whose worths compare; ``hard`` says whether anything is forbidden."""
+    """Makes contestants whose worths compare; it says whether anything is forbidden, and whether sweeps take long."""
 
     hard: bool
+    slow: bool
 
     def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
         """Return a chain that cools over a range of temperatures."""
@@ -129,7 +134,15 @@ class Field(Protocol):
 
 
 class ColumnField:
-    """All variables of a problem of dense tables in one model, numbered in the order that sweeps take."""
+    """All variables of a problem of dense tables in one model, numbered in the order that sweeps take.
+
+    Attributes
+    ----------
+    visit : int
+        Sweeps that a block of variables makes in turn.
+    turns : tuple
+        What the kernel is told of it: where parts begin among the blocks, the blocks' first variables, ``visit``.
+    """
 
     def __init__(self, problem: Problem) -> None:
         self.order: SweepOrder = sweep_order(problem)
@@ -140,6 +153,11 @@ class ColumnField:
         local = LocalProblem(0, (), tuple(range(n)), problem.factors, problem.domains[self.order.variables])
         self.model: ChainModel = build_model(local, flat._replace(scope=number[flat.scope]))
         self.hard = self.model.violation > 0
+        colours, agents = self.order.colours, self.order.agents
+        self.visit = _VISIT if self.model.data.nbytes > _NEAR and n >= _MANY * (agents.size - 1) else 1
+        each = (np.arange(colours.size), colours)
+        self.slow = self.model.data.nbytes > _SLOW
+        self.turns = (*(each if self.visit == 1 else (np.searchsorted(agents, colours), agents)), self.visit)
         whole = flat.data.dtype.kind == "i" and self.model.scale >= 1.0
         self._slack = 0.0 if whole else 0.01 * self.model.spread
 
@@ -216,11 +234,11 @@ class ColumnChain(_ColumnState):
 
     def run(self, halt: Halt) -> None:
         """Make the sweeps that are left."""
-        colours, number = self.field.order.colours, self.start.number
+        turns, number = self.field.turns, self.start.number
         if not self.begun:
             self.begin()
         self.made += anneal(
-            self.model, colours, number % (colours.size - 1), self.z, self.scores, self.scratch, self.kept,
+            self.model, turns, number % (turns[0].size - 1), self.z, self.scores, self.scratch, self.kept,
             self.utilities, self.temperatures[self.made :], 1 + self.made, self.start.key, number, halt,
         )  # fmt: skip
         self.through = not halt[0] or self.made >= self.sweeps
@@ -261,7 +279,7 @@ class GraphField:
 
     def __init__(self, graph: Graph, order: Sequence[int] | Values) -> None:
         self.graph, self.order = graph, np.asarray(order, dtype=np.int64)
-        self.hard = bool((graph.data == graph.never).any())
+        self.hard, self.slow = bool((graph.data == graph.never).any()), graph.data.nbytes > _SLOW
 
     def chain(self, start: Start, span: Range, sweeps: int) -> Contestant:
         """Return a chain that cools over a range of temperatures."""

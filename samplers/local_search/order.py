@@ -17,10 +17,13 @@ class SweepOrder(NamedTuple):
     variables : (n,) int64
     colours : (colours + 1,) int64
         The variables of colour c are ``variables[colours[c]:colours[c + 1]]``.
+    agents : (runs + 1,) int64
+        Likewise the variables of each agent, those without any left out.
     """
 
     variables: NDArray[np.int64]
     colours: NDArray[np.int64]
+    agents: NDArray[np.int64]
 
 
 def sweep_order(problem: Problem) -> SweepOrder:
@@ -29,7 +32,9 @@ def sweep_order(problem: Problem) -> SweepOrder:
     of_variable = colour[problem.owner] if problem.n_variables else np.zeros(0, dtype=np.int64)
     variables = np.lexsort((np.arange(problem.n_variables), problem.owner, of_variable))
     counts = np.bincount(of_variable, minlength=1)
-    return SweepOrder(variables, np.append(0, np.cumsum(counts[counts > 0])))
+    turns = np.flatnonzero(np.diff(problem.owner[variables])) + 1
+    agents = np.concatenate([[0], turns, [problem.n_variables]])[problem.n_variables == 0 :]
+    return SweepOrder(variables, np.append(0, np.cumsum(counts[counts > 0])), agents)
 
 
 def neighbours_of(problem: Problem) -> list[set[int]]:

@@ -25,6 +25,8 @@ REHEAT = 0.5  # of a range's first temperature: chains that go on from the best 
 _FIRST, _LAST = 16, 1 << 14  # sweeps of a chain in the first heat of the first race; in the last of any
 _GROWTH = 4  # of the first heat from race to race
 _LEFT = 2  # ranges that go on to the end
+_GO_ON, _FEW_GO_ON = 2, 4  # of so many lineages one goes on; where sweeps take long
+_LONGER = 3  # times as long is the first heat there
 
 Values = NDArray[np.int64]
 
@@ -47,6 +49,8 @@ class Race:
         The ranges that race.
     left : int
         How many of them go on to the end.
+    slow : bool
+        Whether sweeps take so long that there will be few heats.
 
     Attributes
     ----------
@@ -56,9 +60,9 @@ class Race:
         Of each chain.
     """
 
-    def __init__(self, spans: Sequence[Range] = RANGES, left: int = _LEFT) -> None:
-        self._spans, self._left = spans, left
-        self.sweeps = self._first = _FIRST
+    def __init__(self, spans: Sequence[Range] = RANGES, left: int = _LEFT, slow: bool = False) -> None:
+        self._spans, self._left, self._go_on = spans, left, _FEW_GO_ON if slow else _GO_ON
+        self.sweeps = self._first = _LONGER * _FIRST if slow else _FIRST
         self._races = 0
         self.entries = [Entry(span) for span in spans]
         self._lineages = len(spans)
@@ -74,7 +78,7 @@ class Race:
             Domain sizes.
         """
         ranking = sorted(range(self._lineages), key=lambda i: (chains[i].end, -i), reverse=True)
-        kept = ranking[: max(self._left, self._lineages // 2)]
+        kept = ranking[: max(self._left, self._lineages // self._go_on)]
         self.sweeps *= 2
         if self.sweeps <= _LAST:
             self.entries = [Entry(self.entries[i].span, chains[i].last(), chains[i].end) for i in sorted(kept)]
@@ -87,14 +91,14 @@ class Race:
         self.entries, self._lineages = [Entry(span, start) for span in self._spans], len(self._spans)
 
 
-def part_of_race(ranges: Sequence[Range], rank: int, size: int, threads: int) -> Race:
+def part_of_race(ranges: Sequence[Range], rank: int, size: int, threads: int, slow: bool = False) -> Race:
     """Return the race of one of several ranks that search each on their own: its part of the ranges, in turn.
 
     Together they are as many as threads, or at least one of each, and as many go on as without ranks.
     """
     whole = max(len(ranges), threads * size)
     spans = [ranges[i % len(ranges)] for i in range(rank, whole, size)]
-    return Race(spans, max(1, max(_LEFT, threads * size // 2) // size))
+    return Race(spans, max(1, max(_LEFT, threads * size // 2) // size), slow)
 
 
 def _reheated(span: Range) -> Range:

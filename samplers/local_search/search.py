@@ -54,6 +54,8 @@ class LocalSearch:
     ----------
     behind : bool
         Whether chains have what other work leaves of the cores.
+    heats : int
+        That have been run to their ends, by the clock.
     """
 
     def __init__(
@@ -73,7 +75,7 @@ class LocalSearch:
         self._links = [factor for factor in problem.factors if factor.scope and factor.scope[-1] >= first]
         self._race: Race | None = None
         self._heat: Heat | None = None
-        self._chains, self._pace = 0, 0.0
+        self._chains, self._pace, self.heats = 0, 0.0, 0
         self._paired: Values | None = None
         self._together: Together | None = None
         self._suggested: list[Values] = []
@@ -136,7 +138,8 @@ class LocalSearch:
                 best = self._completed(start)
                 yield best
         if self._race is None:
-            self._race = part_of_race(self._ranges, self.exchange.rank, self.exchange.size, self.threads)
+            own, slow = (self.exchange.rank, self.exchange.size), self._field.slow
+            self._race = part_of_race(self._ranges, *own, self.threads, slow)
         while not self.stop.over and (left := until - time.perf_counter()) > 0:
             left *= self._blocks.left
             if self._heat is None:
@@ -157,7 +160,7 @@ class LocalSearch:
             self._pace = heat.pace(self.threads)
             if not heat.open:
                 self._race.next(heat.chains, self.original.domains)
-                self._heat = None
+                self._heat, self.heats = None, self.heats + 1
             winner, before = heat.best, best
             if self._field.may_beat(winner.worth, best[: self.original.n_variables]):
                 candidate = self._completed(self.ascent.climb(winner.values()))

@@ -44,17 +44,18 @@ class Together:
         owner, shared = owner[field.order.variables], shared[field.order.variables]
         colours = field.order.colours
         parts = [np.arange(a, b) for a, b in pairwise(colours)]
+        blocks = field.turns[1]
         ranks = range(exchange.size)
         self._boundary = [[part[(owner[part] == rank) & shared[part]] for part in parts] for rank in ranks]
         self._own = [np.flatnonzero(owner == rank) for rank in ranks]
-        self._spans = [_spans(part[owner[part] == exchange.rank]) for part in parts]
+        self._spans = [_spans(part[owner[part] == exchange.rank], blocks) for part in parts]
 
     def run(self, chains: Sequence[ColumnChain], stop: Stop) -> None:
         """Let chains make all their sweeps, or as many as there is time for."""
         for chain in chains:
             chain.begin()
         through = np.zeros(len(chains), dtype=np.bool_)
-        for t in range(max(chain.sweeps for chain in chains)):
+        for t in range(0, max(chain.sweeps for chain in chains), self.field.visit):
             gained, over = self._sweep(chains, t, through, stop)
             for c, chain in enumerate(chains):
                 chain.utilities[0] += gained[c]
@@ -77,7 +78,7 @@ class Together:
     def _sweep(
         self, chains: Sequence[ColumnChain], t: int, through: NDArray[np.bool_], stop: Stop
     ) -> tuple[NDArray[np.int64], bool]:
-        """Let every colour move once; return what each chain gained, and whether some rank is out of time."""
+        """Let every colour have its turn; return what each chain gained, and whether some rank is out of time."""
         colours, gained, over = len(self._spans), np.zeros(len(chains), dtype=np.int64), False
         for i in range(colours):
             parts = [(chain.start.number + i) % colours for chain in chains]
@@ -95,11 +96,11 @@ class Together:
         return gained, over
 
     def _move(self, chain: ColumnChain, part: int, t: int) -> int:
-        """Move this rank's agents of one colour; return the gain."""
+        """Let this rank's agents of one colour have their turns; return the gain."""
         halt, model, start = np.zeros(1, dtype=np.uint8), chain.model, chain.start
-        spans, temperature = self._spans[part], chain.temperatures[t]
+        spans, temperatures = self._spans[part], chain.temperatures[t : t + self.field.visit]
         gained = step(
-            model, spans, chain.z, chain.scores, chain.scratch, temperature, start.key, start.number, 1 + t, halt
+            model, spans, chain.z, chain.scores, chain.scratch, temperatures, start.key, start.number, 1 + t, halt
         )
         return int(gained)
 
@@ -111,10 +112,10 @@ class Together:
             at += places.size
 
 
-def _spans(places: Places) -> NDArray[np.int64]:
-    """Return ascending places as (spans, 2): first place, and one more than the last."""
+def _spans(places: Places, blocks: Places) -> NDArray[np.int64]:
+    """Return ascending places as (spans, 2): first place, and one more than the last; blocks are spans of their own."""
     if not places.size:
         return np.zeros((0, 2), dtype=np.int64)
-    cuts = np.flatnonzero(np.diff(places) != 1) + 1
+    cuts = np.flatnonzero((np.diff(places) != 1) | np.isin(places[1:], blocks)) + 1
     begins, ends = np.append(0, cuts), np.append(cuts, places.size) - 1
     return np.stack([places[begins], places[ends] + 1], axis=1)

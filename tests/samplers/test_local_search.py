@@ -14,9 +14,10 @@ from support.problem_strategies import KINDS, in_other_ways, random_problem
 from dmcmc import Factor, generate
 from dmcmc.inference.model.densify import _Chains, densify
 from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.samplers.local_search import chains
 from dmcmc.samplers.local_search.chains import ColumnField, Range, Start
 from dmcmc.samplers.local_search.order import colour_agents, neighbours_of
-from dmcmc.samplers.local_search.race import RANGES, part_of_race
+from dmcmc.samplers.local_search.race import RANGES, Race, part_of_race
 from dmcmc.samplers.local_search.search import LocalSearch
 
 
@@ -156,12 +157,32 @@ def on_ranks(problem, size, sweeps):
         return list(ranks.map(rank_of, range(size)))
 
 
-@pytest.mark.parametrize("seed", [5, 6, 11])
-def test_ranks_find_together_what_one_process_finds_at_fixed_work(seed):
-    """One and two and three ranks, sparse problems and dense ones, idle agents, hard constraints."""
+@pytest.mark.parametrize(("seed", "visit"), [(5, 1), (6, 1), (11, 1), (6, 8)])
+def test_ranks_find_together_what_one_process_finds_at_fixed_work(seed, visit, monkeypatch):
+    """One and two and three ranks, sparse problems and dense ones, idle agents, hard constraints, several sweeps."""
+    if visit > 1:
+        monkeypatch.setattr(chains, "_NEAR", 0)
+        monkeypatch.setattr(chains, "_MANY", 0)
     problem = random_problem(seed, variables=30, agents=8, factors=60, domain=5, hard=0.05 * (seed % 2))
     found = [values for size in (1, 2, 3) for values in on_ranks(problem, size, 700)]
     assert found == [found[0]] * 6
+
+
+def test_agents_with_large_tables_make_several_sweeps_in_turn(monkeypatch):
+    """All variables are drawn as often, at the same temperatures; utilities stay what they are."""
+    problem = random_problem(6, variables=30, agents=8, factors=60, domain=5, hard=0.0)
+    monkeypatch.setattr(chains, "_NEAR", 0)
+    monkeypatch.setattr(chains, "_MANY", 1)
+    field = ColumnField(problem)
+    blocks = field.turns[1]
+    assert field.visit == 8 and len(blocks) > len(field.order.colours) and blocks[-1] == problem.n_variables
+    start = Start(np.zeros(30, dtype=np.int64), 1, 0)
+    chain = field.chain(start, Range(1.0, 0.1), 40)
+    chain.run(np.zeros(1, dtype=np.uint8))
+    anew = field.chain(Start(chain.last(), 1, 0), Range(1.0, 0.1), 1)
+    assert anew.begin() == chain.end and chain.worth > field.chain(start, Range(1.0, 0.1), 1).begin()
+    monkeypatch.setattr(chains, "_NEAR", 1 << 40)
+    assert ColumnField(problem).visit == 1
 
 
 def test_by_the_clock_ranks_wait_for_nobody():
@@ -195,6 +216,15 @@ def test_a_search_that_is_cut_short_goes_on_where_it_was():
         slices.through = slices.made >= whole.made
     assert (slices.made, slices.worth, slices.end) == (whole.made, whole.worth, whole.end)
     assert slices.values().tolist() == whole.values().tolist()
+
+
+def test_where_sweeps_take_long_the_first_heat_is_longer_and_fewer_go_on():
+    chains = [SimpleNamespace(end=-i, last=lambda: None) for i in range(len(RANGES))]
+    quick, slow = Race(RANGES), Race(RANGES, slow=True)
+    assert slow.sweeps > quick.sweeps
+    for race, kept in ((quick, 4), (slow, 2)):
+        race.next(chains, np.ones(1, dtype=np.int64))
+        assert [entry.span for entry in race.entries[:kept]] == list(RANGES[:kept]) and len(race.entries) == 2 * kept
 
 
 @given(st.integers(1, 50), st.floats(0.0, 1.0), st.data())
