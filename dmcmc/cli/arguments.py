@@ -111,7 +111,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     warm = commands.add_parser(
         "warm-up",
         help="compile ahead what runs use",
-        description="Compile ahead what runs use, once for this user and machine: about two minutes.",
+        description="Compile ahead what runs use, once for this user and machine: some minutes.",
     )
     warm.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="where runs will be")
     completion = commands.add_parser(

@@ -133,7 +133,7 @@ def _solve(job: "_Job | SolveJob", world: "World", ending: "Ending | None") -> O
     from dmcmc.run.algorithms.solve import solve
     from dmcmc.run.private.solve import solve_directory
 
-    with progress_for(world.rank) as progress:
+    with progress_for(world.rank, job.config.budget.time) as progress:
         if job.problem is None:
             return solve_directory(job.config.problem["directory"], job.config, world, progress, job.share_assignment)
         return solve(job.problem, job.config, world, progress, explainer(job.explain), ending)

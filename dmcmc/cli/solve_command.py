@@ -139,7 +139,7 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
         from dmcmc.cli.progress import progress_for
         from dmcmc.run.algorithms.solve import solve
 
-        with progress_for(world.rank) as progress:
+        with progress_for(world.rank, config.budget.time) as progress:
             settings = sharing_memory(config, world)
             result = solve(problem, settings, world, progress, explainer(job.explain), ending)
     if result is not None and job.max_marginals:

@@ -1,5 +1,7 @@
 """Captures of a terminal of 80 columns and 24 rows: ``python docs/captures/make.py [NAME ...]`` makes them anew.
 
+They are kept as text beside this file, and together as the page ``docs/captures.md``.
+
 Each command runs on a pseudo-terminal of that size; what is kept is the text that its screen shows in the end, and what
 has scrolled out of it at the top. Lines that were drawn over are kept once, as they were when something was written
 below, or at the moment that a capture is about.
@@ -24,13 +26,27 @@ ROOT = HERE.parents[1]
 COLUMNS, ROWS = 80, 24
 _ESCAPE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 _LARGE = "dmcmc run configs/large.yaml --timeout 20"
-CAPTURES: Mapping[str, tuple[str, float | None]] = {  # a command, and after how many seconds it hears Ctrl-C
-    "cold": ("dmcmc run configs/meetings.yaml", None),
-    "warm": ("dmcmc run configs/meetings.yaml", None),
-    "explain": ("dmcmc run configs/meetings.yaml --explain", None),
-    "ranks": ("mpirun -n 2 dmcmc run configs/meetings.yaml", None),
-    "interrupted": (_LARGE, 40.0),
+CAPTURES: Mapping[str, tuple[str, str]] = {  # a command, and what it does when it hears Ctrl-C; empty for never
+    "cold": ("dmcmc run configs/meetings.yaml", ""),
+    "warm": ("dmcmc run configs/meetings.yaml", ""),
+    "explain": ("dmcmc run configs/meetings.yaml --explain", ""),
+    "ranks": ("mpirun -n 2 dmcmc run configs/meetings.yaml", ""),
+    "interrupted": (_LARGE, "local tables"),
 }
+
+
+TITLES = {
+    "cold": "The first run: kernels are compiled",
+    "warm": "A later run",
+    "explain": "What was chosen, and why",
+    "ranks": "On two ranks",
+    "interrupted": "Interrupted by Ctrl-C",
+}
+HEAD = """# What a terminal shows
+
+Captures of a terminal of 80 columns, made by `python docs/captures/make.py`. Lines that begin with `~` were drawn over
+while the program worked.
+"""
 
 
 class Screen:
@@ -82,7 +98,7 @@ def _words(line: str) -> str:
     return re.sub(r"\s*[━╸╺].*$", "", line)
 
 
-def capture(command: str, after: float | None, environment: Mapping[str, str]) -> tuple[list[str], list[str], float]:
+def capture(command: str, until: str, environment: Mapping[str, str]) -> tuple[list[str], list[str], float]:
     """Return a command's screen, the lines that were drawn over on the way, and the seconds that it took."""
     screen, start = Screen(), time.perf_counter()
     process, terminal = pty.fork()
@@ -90,10 +106,10 @@ def capture(command: str, after: float | None, environment: Mapping[str, str]) -
         os.chdir(ROOT)
         os.execvpe("bash", ["bash", "-c", f"exec {command}"], {**environment, "TERM": "xterm", "LC_ALL": "C.UTF-8"})
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    asked = after is None
+    asked = not until
     while True:
         ready, _, _ = select.select([terminal], [], [], 0.2)
-        if not asked and time.perf_counter() - start > (after or 0.0):
+        if not asked and any(until in line for line in screen.lines):
             os.kill(process, signal.SIGINT)
             asked = True
         if not ready:
@@ -113,16 +129,19 @@ def main(names: list[str]) -> None:
     """Make captures, each a file of text; what is cold has an empty cache."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     for name in names or list(CAPTURES):
-        command, after = CAPTURES[name]
+        command, until = CAPTURES[name]
         with tempfile.TemporaryDirectory() as empty:
             environment = {**os.environ, "PATH": path, "COLUMNS": str(COLUMNS), "LINES": str(ROWS)}
             if name == "cold":
                 environment["XDG_CACHE_HOME"] = empty
-            lines, seen, seconds = capture(command, after, environment)
+            lines, seen, seconds = capture(command, until, environment)
         text = [f"$ {command}", *(f"~ {line}" for line in seen), *lines]
         print(f"{name}: {seconds:.1f} s", file=sys.stderr)
         content = "\n".join(line.rstrip() for line in text).rstrip("\n") + "\n"
         (HERE / f"{name}.txt").write_text(content, encoding="utf-8")
+    texts = {name: (HERE / f"{name}.txt").read_text(encoding="utf-8") for name in CAPTURES}
+    page = HEAD + "".join(f"\n## {TITLES[name]}\n\n```text\n{text}```\n" for name, text in texts.items())
+    (HERE.parent / "captures.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

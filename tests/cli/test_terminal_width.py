@@ -1,5 +1,6 @@
 """What people see at 80 columns: no number is cut, nothing runs over the edge, and everything is named."""
 
+import logging
 import re
 import shutil
 import subprocess
@@ -11,6 +12,7 @@ from rich.console import Console
 import dmcmc
 from dmcmc.cli.arguments import command_parsers
 from dmcmc.cli.main import main
+from dmcmc.cli.progress import Plain
 from dmcmc.cli.start.completion import SHELLS, script
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.report.drawing import back_edges, dot, draw
@@ -18,7 +20,7 @@ from dmcmc.report.explain import text_of
 from dmcmc.report.graph import facts_of
 from dmcmc.report.graph_summary import summary as graph_summary
 from dmcmc.report.summary import summary
-from dmcmc.results.result import AgentMetrics, Result
+from dmcmc.results.result import AgentMetrics, Result, TracePoint
 
 LONG = "department of meetings that never end"
 
@@ -97,7 +99,38 @@ def test_help_has_generators_with_parameters(capsys):
     assert "interface_variables=1" in text and "tightness=0.5" in text
 
 
-def test_a_log_says_what_is_done_and_quiet_says_nothing(tmp_path, capfd):
+def test_a_log_file_has_a_line_now_and_then_of_what_is_done_and_how_far_the_answer_is(capsys, monkeypatch):
+    monkeypatch.setattr("dmcmc.cli.progress._SOON", 0.0)
+    monkeypatch.setattr("dmcmc.cli.progress._OFTEN", 0.0)
+    progress = Plain(60.0)
+    progress.stage("local tables", 4)
+    progress.point(TracePoint(1.0, 90, 100))
+    progress.advance()
+    started, better, stepped = capsys.readouterr().err.splitlines()
+    assert started == "dmcmc: 0 s: local tables"
+    assert better == stepped == "dmcmc: 0 s: local tables: 90, bound 100, gap 11.1 %, 59 s left"
+
+
+def test_nothing_is_said_of_a_run_that_is_soon_over_unless_it_compiles(capsys):
+    progress = Plain()
+    progress.stage("local tables")
+    assert capsys.readouterr().err == ""
+    progress.stage("compiling kernels, once: tables")
+    progress.stage("combining")
+    assert capsys.readouterr().err == "dmcmc: 0 s: compiling kernels, once: tables\n"
+
+
+@pytest.fixture
+def log():
+    """The log of the program, as it was in the end."""
+    log = logging.getLogger("dmcmc")
+    before = log.level, log.propagate, [*log.handlers]
+    yield log
+    log.level, log.propagate, log.handlers[:] = before
+    log.manager._clear_cache()
+
+
+def test_a_log_says_what_is_done_and_quiet_says_nothing(tmp_path, capfd, log):
     path = tmp_path / "p.npz"
     assert main(["generate", "random", "agents=2", "variables_per_agent=2", "--output", str(path)]) == 0
     for option, said in (("--verbose", True), ("--quiet", False)):

@@ -1,6 +1,5 @@
 """Kernels are compiled before the clock starts, once, by one rank of a node."""
 
-import logging
 import time
 from types import SimpleNamespace
 
@@ -91,9 +90,7 @@ def test_what_searches_orders_is_compiled_where_some_are_searched_for():
     assert searched == [[False, True], [True, True], [False, False]]
 
 
-def test_what_failed_is_told_in_a_line_and_tried_again_and_is_no_error(folder, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("dmcmc"), "propagate", True)  # a command line before this may have changed it
-    caplog.set_level(logging.WARNING, "dmcmc")
+def test_what_failed_is_told_in_a_line_and_tried_again_and_is_no_error(folder, caplog):
     assert counted(fail=True)[0] == 1
     (line,) = caplog.messages
     assert line.startswith("dmcmc: not all kernels are compiled") and line.endswith("ValueError: broken")

@@ -17,7 +17,6 @@ _SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"timeout": _SECONDS},
     {"timeout": _SECONDS, "method": "gibbs"},
-    {"timeout": _SECONDS, "method": "annealing"},
     {"combine": {"method": "mini-bucket", "z": 2}},
 )
 
