@@ -220,7 +220,7 @@ class Incumbent:
         if not grants and not prune:  # what is offered takes longer than there is time
             self.timed_out = any(report.offers for report in reports) and not controller.settled
             if controller.settled:
-                self.note = "ended early: nothing bounds the objective, and the search has long found nothing better"
+                self.note = "ended early: only the search was left, and it has long found nothing better"
             return Directive(True)
         roots = {agent: value for report in reports for agent, value in report.roots.items()}
         thresholds = self._thresholds(dict(sorted(roots.items())))

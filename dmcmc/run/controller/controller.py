@@ -13,6 +13,7 @@ _SLICE = 0.25  # seconds between two cycles, at least
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
+_OPEN = 10.0  # times so many seconds where a gap is open
 # What a filter can drop hangs on the best assignment: as long as the search has had less than a part of the time, it
 # has a part of each slice beside a filter.
 _FOR_FILTERS, _BESIDE_FILTERS = 0.1, 0.3
@@ -123,13 +124,12 @@ class Controller:
         return filters and searched < _FOR_FILTERS * (state.elapsed + state.left)
 
     def _patient(self, grants: tuple[Grant, ...], state: State) -> tuple[Grant, ...]:
-        """Return what a search is granted that is all there is to do.
+        """Return what a search is granted that is all there is to do: no more than it is worth waiting for.
 
-        Where nothing bounds what it could find, that is no more than it is worth waiting for: all of the time else.
+        Longer where a bound says that there may be something better.
         """
-        if state.bound is not None and state.gap > 0:
-            return grants
-        left = max(_PATIENCE, _TIMES * self._found) - (state.elapsed - self._found)
+        more = _OPEN if state.bound is not None else 1.0
+        left = max(more * _PATIENCE, _TIMES * self._found) - (state.elapsed - self._found)
         self.settled = bool(grants) and left <= 0 and state.utility is not None
         if self.settled:
             return ()

@@ -130,12 +130,14 @@ def test_where_neither_a_bound_nor_the_search_brings_anything_the_search_has_mos
     assert shares[0] < 0.3 and shares == sorted(shares) and shares[-1] > 0.5
 
 
-def test_a_run_does_not_end_before_its_time_with_a_gap():
+def test_with_an_open_gap_a_search_alone_goes_on_longer():
     controller = Controller([0])
-    controller.enter(State(0.1, 1000.0, 5.0, 9.0), [])
-    controller.enter(State(900.0, 100.0, 5.0, 9.0), [])
+    controller.enter(State(2.0, 998.0, 5.0, 9.0), [])
+    controller.enter(State(60.0, 940.0, 5.0, 9.0), [])
     (grant,) = controller.decide([Offer(SEARCH, math.inf)])
-    assert grant.seconds == pytest.approx(100.0) and not controller.settled
+    assert grant.seconds == pytest.approx(42.0) and not controller.settled
+    controller.enter(State(300.0, 700.0, 5.0, 9.0), [])
+    assert controller.decide([Offer(SEARCH, math.inf)]) == () and controller.settled
 
 
 def test_a_search_alone_and_without_a_bound_goes_on_ten_times_as_long_as_the_best_took_to_be_found():
