@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
+from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.relaxation import (
     EXACT,
@@ -17,6 +18,7 @@ from dmcmc.inference.execution.relaxation import (
     eliminate_first_fitting,
     eliminate_within,
 )
+from dmcmc.inference.incomplete.listed import ListedElimination, listed_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
@@ -32,13 +34,13 @@ class UtilStep:
     Attributes
     ----------
     message : tuple of Table
-    elimination : Elimination
+    elimination : Elimination or ListedElimination
     z : int or None
         Limit of the mini-buckets; None if the interface was eliminated exactly.
     """
 
     message: UtilMessage
-    elimination: Elimination
+    elimination: Elimination | ListedElimination
     z: int | None = None
 
     def finished(self) -> "UtilStep":
@@ -119,6 +121,12 @@ def util_step(
     if order is None:
         order = best_order(scopes, node.domains, node.interface, node.separator, stop=stop).variables
     query = Query(joined, node.domains, order, node.separator, arithmetic)
+    relaxation, memory = attempts[0]
+    exact = plan_elimination(query.scopes, query.domains, query.order, query.keep)
+    if relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
+        listed = listed_elimination(query, exact, memory, stop)
+        if listed is not None:
+            return UtilStep(listed.remaining(), listed)
     named = replace(resources, user=f"agent {resources.user}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)

@@ -11,6 +11,7 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.util_and_value import Node, util_step, value_step
 from dmcmc.inference.execution.relaxation import EXACT, Resources
+from dmcmc.inference.incomplete import listed
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers import registry
@@ -130,3 +131,31 @@ def test_a_util_step_that_does_not_fit_names_the_agent():
             [(EXACT, 9999)],
             Resources(user="me"),
         )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_join_of_incomplete_tables_sends_and_chooses_the_same(seed, monkeypatch):
+    problem = random_problem(seed, 8, 5, 3, 12, hard=0.4)
+    dense = Solved(problem)
+    monkeypatch.setattr(listed, "_LARGE", 0)
+    monkeypatch.setattr(listed, "_SLOWER", 1e-9)
+    found = Solved(problem)
+    assert any(isinstance(step.elimination, listed.ListedElimination) for step in found.steps.values())
+    assert found.values == dense.values
+    for agent, message in dense.messages.items():
+        for one, other in zip(message, found.messages[agent], strict=True):
+            assert one.scope == other.scope
+            assert np.array_equal(one.values, other.values)
+
+
+def test_a_util_step_of_which_little_is_possible_is_exact_where_dense_tables_do_not_fit():
+    rng, size, domains = np.random.default_rng(0), 40, np.full(5, 40)
+    same = np.where(np.eye(size, dtype=np.bool_), rng.integers(0, 9, (size, size)), -np.inf)
+    factors = [Factor.of((a, b), same) for b in range(5) for a in range(b)]
+    arithmetic = choose_arithmetic(factors)
+    node = Node([arithmetic.encode(f) for f in factors], [], [], [0, 1, 2, 3], [4], domains, arithmetic)
+    step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
+    assert isinstance(step.elimination, listed.ListedElimination)
+    expected = sum(np.diagonal(factor.table) for factor in factors)
+    assert np.array_equal(sum(table.values for table in step.message), expected)
+    assert value_step(step, [4], {4: 7}) == dict.fromkeys(range(5), 7)
