@@ -199,7 +199,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         providers.add("triangles")
     if any(setup.exact_price(agent) is not None for agent in range(setup.problem.n_agents)):  # later, if there is time
         methods.add("exact")
-    combine = setup.config.combine
+    combine, polish = setup.config.combine, setup.config.polish
     split = splits(setup)
     listed = any(setup.listed)
     wide = listed or bool(setup.problem.domains.max(initial=0) > 256)  # lists of rows have more, the tiny ones not
@@ -207,7 +207,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
     dtype = setup.arithmetic.dtype
     what = [
         *sorted(map(_kernel, methods)), *sorted(providers), split and [combine.partition, combine.moment_matching],
-        listed, wide, tables, dtype, stoppable,
+        listed, wide, tables, dtype, stoppable, *["plain"] * (polish == "none"),
     ]  # fmt: skip
 
     def work() -> None:
@@ -215,7 +215,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         for method in sorted(methods):
             for bound in sorted(providers) if method != "exact" and providers else ["none"]:
                 local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
-                solve(problem, _config(local | ({"rows": 2} if listed and method != "exact" else {})))
+                solve(problem, _config(local | ({"rows": 2} if listed and method != "exact" else {}), polish=polish))
         if split:
             options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
             solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
@@ -310,8 +310,9 @@ def _kernel(method: str) -> str:
     return compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
 
 
-def _config(local: dict[str, Any], combine: dict[str, Any] | None = None) -> Settings:
-    return settings_of(Document("", {"local": local, "combine": combine or {}, "device": "cpu"}))
+def _config(local: dict[str, Any], combine: dict[str, Any] | None = None, polish: str = "auto") -> Settings:
+    sections = {"local": local, "combine": combine or {}, "device": "cpu", "polish": polish}
+    return settings_of(Document("", sections))
 
 
 def _with_a_list(problem: Problem) -> Problem:
