@@ -33,6 +33,10 @@ if TYPE_CHECKING:  # a setup has numbers that are chosen here
 _MOST_PLANNED = 500  # agents whose UTIL steps are planned beforehand
 _SHARE, _STEPS = 0.1, 0.5  # of the time budget: an agent's UTIL step, and all of them
 _SLICED, _SLICES, _STEP = 4e9, 1e5, 1e-3  # cells and steps that ``auto`` takes by slices; seconds of a step besides
+_MOST_SLICED, _HOPELESS = (
+    100,
+    1e4,
+)  # agents, and times so many cells met by one of them, up to which it looks for slices
 _SLOWER = 8  # times longer a byte of mini-buckets takes than one of exact tables: they are copied, and looked at
 
 
@@ -232,26 +236,27 @@ def slicing_ahead(
     """
     problem, combine = parts.problem, parts.config.combine
     asked = combine.method == "sliced"
-    if not asked and (combine.method != "auto" or combine.z != "auto" or problem.n_agents > _MOST_PLANNED):
+    if not asked and (combine.method != "auto" or combine.z != "auto" or problem.n_agents > _MOST_SLICED):
         return None
     if any(choice.listed for choice in choices):
         if asked:
             raise ResourceError("combine.method: sliced needs tables of all rows; raise local.rows or budget.memory")
         return None
-    if max(joins(problem, parts.division, tree), default=0.0) <= room[0]:
+    largest = max(joins(problem, parts.division, tree), default=0.0)
+    most = _SLICED if limits.time is None else _SHARE * limits.time * limits.threads * COSTS.joined
+    if largest <= room[0] or (not asked and largest > _HOPELESS * most):
         return None
     own = {
         work.agent: work.left if choice.method == "exact" else (parts.division.locals[work.agent].interface,)
         for work, choice in zip(surveys, choices, strict=True)
     }
     try:
-        found = slicing_of(parts.division, tree, own, problem.domains, room[1])
+        found = slicing_of(parts, tree, own, problem.domains, room[1])
     except ResourceError:
         if asked:
             raise
         return None
-    most = _SLICED if limits.time is None else _SHARE * limits.time * limits.threads * COSTS.joined
-    return found if found.cut and (asked or (found.cells <= most and found.steps <= _SLICES)) else None
+    return found if found.cut and (asked or found.cells <= most) else None
 
 
 def shares_a_core(parts: "Divided", tree: PseudoTree, mode: str, backend: Backend, world: World) -> bool:
@@ -266,7 +271,7 @@ def shares_a_core(parts: "Divided", tree: PseudoTree, mode: str, backend: Backen
 
 
 def slicing_of(
-    division: Division,
+    parts: "Divided",
     tree: PseudoTree,
     own: Mapping[int, Sequence[tuple[int, ...]]],
     sizes: Ints,
@@ -282,7 +287,9 @@ def slicing_of(
     read
         Returns a scope as tables have it.
     """
-    return plan_slices(tree, steps_of(division, tree, own, sizes, read), sizes, room)
+    asked = parts.config.combine.method == "sliced"
+    steps = steps_of(parts.division, tree, own, sizes, read, brief=not asked)
+    return plan_slices(tree, steps, sizes, room, float("inf") if asked else _SLICES)
 
 
 def steps_of(
@@ -291,6 +298,7 @@ def steps_of(
     own: Mapping[int, Sequence[tuple[int, ...]]],
     sizes: Ints,
     read: Callable[[Sequence[int]], tuple[int, ...]] = tuple,
+    brief: bool = False,
 ) -> list[StepAhead]:
     """Return what all agents' exact steps will be, as :func:`slicing_of` is told of them."""
     met = [
@@ -302,7 +310,7 @@ def steps_of(
         )
         for local in division.locals
     ]
-    return steps_ahead(tree, met, sizes)
+    return steps_ahead(tree, met, sizes, brief)
 
 
 def slicing_seconds(setup: "Setup") -> float:

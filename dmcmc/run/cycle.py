@@ -181,7 +181,7 @@ def _slicing_now(setup: Setup, world: World, making: Making) -> Slicing | None:
 
     def planned() -> Slicing | None:
         try:
-            return slicing_of(setup.division, setup.tree, own, lower.sizes, room, lower.scope)
+            return slicing_of(setup, setup.tree, own, lower.sizes, room, lower.scope)
         except ResourceError:
             if setup.config.combine.method == "sliced":
                 raise

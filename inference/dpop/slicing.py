@@ -46,7 +46,9 @@ class Slicing:
     whole: float
 
 
-def plan_slices(tree: PseudoTree, steps: Sequence[StepAhead], sizes: Ints, room: int) -> Slicing:
+def plan_slices(
+    tree: PseudoTree, steps: Sequence[StepAhead], sizes: Ints, room: int, most: float = float("inf")
+) -> Slicing:
     """Choose variables to cut, so that no agent's step has more entries than there is room for.
 
     The next one is in the most steps that are too large; of several, one that brings few others along, and whose
@@ -57,11 +59,15 @@ def plan_slices(tree: PseudoTree, steps: Sequence[StepAhead], sizes: Ints, room:
     steps
         Of all agents, as they are without slices.
     sizes : (variables,) int64
+    room
+        Entries.
+    most
+        Steps that all agents may make.
 
     Raises
     ------
     ResourceError
-        If there is nothing left to cut.
+        If there is nothing left to cut, or it would take more steps.
     """
     home = {v: agent for agent, step in enumerate(steps) for v in step.order}
     depth = _depths(tree)
@@ -83,6 +89,8 @@ def plan_slices(tree: PseudoTree, steps: Sequence[StepAhead], sizes: Ints, room:
         best = min(open_ones, key=worth)
         agent = home[best]
         cut[agent] = _suffix(steps[agent], best)
+        if sum(_times(tree, steps, cut, sizes)) > most:
+            raise ResourceError(f"slices take more than {most:,.0f} steps")
         left[list(cut[agent])] = 1
         fresh = set(cut[agent])
         for other, step in enumerate(steps):

@@ -5,10 +5,12 @@ from typing import NamedTuple
 
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
-from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.best_order import BUDGET, best_order
 from dmcmc.inference.runtime.types import Ints
 
 Scope = tuple[int, ...]
+
+_BRIEF = 1e5  # words of search
 
 
 class StepAhead(NamedTuple):
@@ -44,14 +46,21 @@ class Met(NamedTuple):
     separator: Scope
 
 
-def steps_ahead(tree: PseudoTree, met: Sequence[Met], sizes: Ints) -> list[StepAhead]:
-    """Return all agents' steps, as :func:`.util_step` makes them of tables over these scopes."""
+def steps_ahead(tree: PseudoTree, met: Sequence[Met], sizes: Ints, brief: bool = False) -> list[StepAhead]:
+    """Return all agents' steps, as :func:`.util_step` makes them of tables over these scopes.
+
+    Parameters
+    ----------
+    brief
+        Search less for orders: some tenths of a millisecond for each. They may be others then.
+    """
     found: list[StepAhead | None] = [None] * len(met)
     for agent in tree.bottom_up:
         own, crossing, interface, separator = met[agent]
         sent = [step.message for child in tree.children[agent] if (step := found[child]) is not None]
         scopes = (*own, *crossing, *(scope for message in sent for scope in message))
-        order = best_order(scopes, sizes, interface, separator).variables
+        words = _BRIEF if brief else BUDGET
+        order = best_order(scopes, sizes, interface, separator, words).variables
         step = StepAhead(scopes, order, separator, ())
         plan = step.plan(sizes)
         found[agent] = step._replace(message=_absorbed([plan.scope(t) for t in plan.remaining]))

@@ -25,7 +25,7 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 RULES = ("min-fill", "min-weight", "weighted-min-fill", "min-degree")
 DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")  # the journal's heuristic, and the usual one
-_BUDGET = 10_000_000  # words of search: about 20 ms
+BUDGET = 10_000_000  # words of search: about 20 ms
 SEARCH_LONG = 1_000_000_000  # where one elimination is all there is to do: about 3 s, if that takes longer
 _SEARCHED = 100_000_000  # words for the search, at most; pieces are better beyond
 STAKE = 1e8  # cells from which on pieces are tried
@@ -146,7 +146,7 @@ def best_order(
     domains: NDArray[np.int64] | NDArray[np.float64],
     eliminate: Sequence[int],
     keep: Sequence[int] = (),
-    budget: float = _BUDGET,
+    budget: float = BUDGET,
     stop: Stop = NO_STOP,
     stake: float | None = None,
 ) -> Order:

@@ -11,8 +11,9 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.slicing import restricted
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.report.plan import plan_of
 from dmcmc.run import nodes
-from dmcmc.run.combination import slicing_of
+from dmcmc.run.combination import slicing_of, slicing_seconds
 
 
 def clique(agents, values=3, most=4, seed=0):
@@ -48,15 +49,16 @@ def in_slices(entries):
             work.agent: work.left if choice.method == "exact" else (setup.division.locals[work.agent].interface,)
             for work, choice in zip(setup.surveys, setup.choices, strict=True)
         }
-        slicing = slicing_of(setup.division, setup.tree, own, setup.problem.domains, entries)
+        slicing = slicing_of(setup, setup.tree, own, setup.problem.domains, entries)
         return replace(setup, slicing=slicing, room=entries * setup.arithmetic.dtype.itemsize)
 
     return change
 
 
-def combined(problem, change=lambda setup: setup, **local):
+def combined(problem, change=None, **local):
     """What one combination of the first tables comes to, before anything improves it, and the run."""
-    run = begun(problem, local={"runs": 1, "samples": 2} | local, reduce="none", change=change)
+    how = {} if change is None else {"change": change, "combine": {"method": "sliced"}}
+    run = begun(problem, local={"runs": 1, "samples": 2} | local, reduce="none", **how)
     run.first_tables()
     return run.combine(), run
 
@@ -103,7 +105,7 @@ def test_a_step_that_fails_ends_all_of_them(monkeypatch):
 
 def test_what_no_slice_fits_is_refused():
     with pytest.raises(ResourceError, match="no slice"):
-        in_slices(2)(begun(clique(4)).setup)
+        in_slices(2)(begun(clique(4), combine={"method": "sliced"}).setup)
 
 
 def test_restricted_tables_keep_their_axes():
@@ -111,3 +113,13 @@ def test_restricted_tables_keep_their_axes():
     (found,) = restricted([table], {5: 2, 7: 1})
     assert found.scope == table.scope and np.array_equal(found.values, table.values[:, 2:3, 1:2])
     assert np.array_equal(restricted([found], {5: 2, 3: 1})[0].values, table.values[1:2, 2:3, 1:2])
+
+
+def test_without_being_asked_slices_are_taken_where_they_are_few_and_agents_too():
+    problem, memory = clique(9, 4), {"memory": 1 << 18}
+    setup = begun(problem, budget=memory).setup
+    assert setup.slicing is not None and "in slices" in plan_of(setup).combine
+    assert slicing_seconds(setup) > 0 and setup.slicing.largest * 4 <= setup.room
+    assert begun(problem, budget=memory | {"time": 1e-6}).setup.slicing is None  # too much for the time
+    assert begun(problem, budget=memory, combine={"method": "mini-bucket"}).setup.slicing is None
+    assert begun(problem, budget=memory, combine={"z": 3}).setup.slicing is None
