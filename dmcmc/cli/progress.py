@@ -12,6 +12,8 @@ from dmcmc.run.watch.progress import Silent
 
 _SOON, _OFTEN = 5.0, 4.0  # seconds until the first plain line, unless something is compiled; and between two
 
+_WHOLE = ("improving", "compiling", "opening")  # titles that say it all, or what the clock stands still for
+
 
 class _Informed(Silent):
     """Knows what is being done, and how far the answer is.
@@ -39,7 +41,7 @@ class _Informed(Silent):
     @property
     def words(self) -> str:
         """What is being done, the objective, the bound, the gap and the time left, as far as they are known."""
-        if not self._known or self._title.startswith("improving"):  # says it all
+        if not self._known or self._title.startswith(_WHOLE):
             return self._title
         left = ""
         if self._seconds is not None:
