@@ -188,7 +188,7 @@ def _later(setup: "Setup") -> tuple[str, ...]:
 
 def _incomplete(setup: "Setup") -> tuple[str, ...]:
     """Return what is dense and what is incomplete where an agent would be eliminated without what cannot win."""
-    from dmcmc.inference.incomplete.kept import forecast
+    from dmcmc.inference.incomplete.kept import DENSE, forecast
 
     found, size = [], setup.arithmetic.dtype.itemsize
     for agent in filter(setup.filters, range(setup.problem.n_agents)):
@@ -196,12 +196,12 @@ def _incomplete(setup: "Setup") -> tuple[str, ...]:
         cells = [float(prod(factor.shape)) for factor in local.factors]
         possible = [n - factor.forbidden_entries() for n, factor in zip(cells, local.factors, strict=True)]
         expected = forecast(local.plan, [p / n for p, n in zip(possible, cells, strict=True)], size)
-        dense = expected.messages - expected.incomplete
+        small = int((local.plan.program.cells <= DENSE).sum())
         found.append(
-            f"{setup.problem.agents[agent]}: {sum(possible) / max(1.0, sum(cells)):.2g} of the factors' entries are"
-            f" possible; messages: {dense} dense, {expected.incomplete} incomplete, with about"
-            f" {expected.rows / max(1.0, expected.entries):.2g} of their entries,"
-            f" {readable(expected.bytes)} in place of {readable(local.plan.entries * size)}, before any is told to lose"
+            f"{setup.problem.agents[agent]}: {100 * sum(possible) / max(1.0, sum(cells)):.3g} % of the factors' entries"
+            f" are possible; messages: {small} dense, {expected.messages - small} dense or incomplete, whichever costs"
+            f" less with what the incumbent leaves; with what the factors leave, {expected.incomplete} incomplete,"
+            f" {readable(expected.bytes)} in place of {readable(local.plan.entries * size)}"
         )
     return tuple(found[:_MOST_INCOMPLETE])
 
