@@ -55,6 +55,8 @@ class World:
     node_comm: Any
 
     core_sharers = gpu_sharers = 1
+    _pickled = 0  # bytes of what was sent last
+    _control: dict[str, tuple[int, int]] | None = None
     bound: tuple[int, int] | None = None
 
     def __init__(self, comm: Any = None) -> None:
@@ -68,7 +70,6 @@ class World:
         self.local_rank, self.local_size, self.neighbours = node.rank, node.size, node.neighbours
         self.core_sharers, self.gpu_sharers, self.bound = node.core_sharers, node.gpu_sharers, node.bound
         use_gpu(node.gpu)
-        self._pickled, self._control = 0, dict[str, tuple[int, int]]()
         if comm is not None:
             self._measure()
 
@@ -101,8 +102,7 @@ class World:
         if self.comm is None or not self.comm.allreduce(sum(map(len, parts))):
             return None
         found: list[Array] = self.comm.alltoall(list(parts))
-        count, size = self._control.get(what, (0, 0))
-        self._control[what] = count + self.size - 1, size + sum(part.nbytes for part in parts)
+        self._add(what, self.size - 1, sum(part.nbytes for part in parts))
         return found
 
     def counted(self) -> dict[str, tuple[int, int]]:
@@ -110,15 +110,19 @@ class World:
 
         Agents' messages are counted where they are sent; these are all others.
         """
-        counted, self._control = self._control, {}
-        return counted
+        counted, self._control = self._control, None
+        return counted or {}
 
     def _count(self, what: str, receivers: int) -> None:
         """Count what was pickled last."""
         if receivers:
-            count, size = self._control.get(what, (0, 0))
-            self._control[what] = count + receivers, size + receivers * self._pickled
+            self._add(what, receivers, receivers * self._pickled)
         self._pickled = 0
+
+    def _add(self, what: str, count: int, size: int) -> None:
+        self._control = self._control or {}
+        before = self._control.get(what, (0, 0))
+        self._control[what] = before[0] + count, before[1] + size
 
     def _measure(self) -> None:
         """Let mpi4py say how many bytes it makes of an object."""
