@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.runtime.deadline import NO_STOP
@@ -286,11 +287,13 @@ class Run:
 
     def _suggest(self) -> None:
         """Let the search begin at what the shares of bounds say is good, too: of agents that share nothing."""
+        starts: dict[int, NDArray[np.int64]] = {}
         for agent in self.agents.values():
-            local, seed = agent.local, self.setup.config.seed + self.cycles
-            if not local.interface and not agent.table.exact:
-                for values in agent.above.roundings(seed):
-                    self.search.suggest(local.hidden, values)
+            if not agent.local.interface and not agent.table.exact:
+                hidden = list(agent.local.hidden)
+                for number, values in enumerate(agent.above.roundings(self.setup.config.seed + self.cycles)):
+                    starts.setdefault(number, self.search.best.copy())[hidden] = values
+        self.search.suggest([*starts.values()])
 
     def _search(self, seconds: float) -> float:
         """Search for some seconds, all ranks together; return what that has brought (rank 0)."""

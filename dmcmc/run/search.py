@@ -139,11 +139,10 @@ class Search:
         """Make an assignment 1-optimal, and the incumbent if that is better; a plain run takes it as it is."""
         self._take(values if self.plain else self._search.polish(values))
 
-    def suggest(self, variables: Sequence[int], values: NDArray[np.int64]) -> None:
-        """Let this rank's search begin with other values of some variables, too."""
-        start = self.best.copy()
-        start[list(variables)] = values
-        self._search.suggest(start)
+    def suggest(self, starts: Sequence[NDArray[np.int64]]) -> None:
+        """Let this rank's search begin at some assignments, too."""
+        for start in starts:
+            self._search.suggest(start)
 
     @contextmanager
     def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:
