@@ -49,7 +49,8 @@ def warm_up_gpu(setup: Setup, world: World, progress: Progress) -> float:
 def _load(setup: Setup, mine: list[int]) -> None:
     """Load what agents use: each room knows whether it would go to the GPU with that."""
     choices, locals_ = {agent: setup.choices[agent] for agent in mine}, setup.division.locals
-    if any(choice.method == "exact" and choice.device == "cuda" for choice in choices.values()):
+    later = setup.backend.device == "cuda" and any(setup.exact_price(agent) is not None for agent in mine)
+    if later or any(choice.method == "exact" and choice.device == "cuda" for choice in choices.values()):
         from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
 
         load_joins(setup.arithmetic.dtype, MAX_PLUS.operation)

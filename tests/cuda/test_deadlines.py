@@ -5,6 +5,7 @@ Runs under Numba's simulator.
 
 import time
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import dmcmc.inference.elimination.cuda.stream as streaming
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor
+from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.device import places
@@ -31,6 +33,7 @@ from dmcmc.inference.model.flat import flatten
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import Device, gpu_problem
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.run import warm_up_gpu
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -129,3 +132,18 @@ def test_rows_that_a_bound_did_not_reach_stay_as_they_were():
         (left,) = improve_on_gpu([BoundRequest(state, None, limits)], backend, None, 3)
         assert (state.bounds <= before).all() and (state.bounds < before).sum() <= reached
         assert (left is None) == (looks == 0)
+
+
+@pytest.mark.parametrize(("device", "price", "times"), [("cuda", 1.0, 1), ("cuda", None, 0), ("auto", 1.0, 0)])
+def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, times, monkeypatch):
+    """What is sampled at first may become exact while the clock runs."""
+    loaded, choice = [], SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
+    monkeypatch.setattr(gpu_waves, "load_kernels", lambda *what: loaded.append(what))
+    monkeypatch.setattr(warm_up_gpu, "load_kernels", lambda *what: None)
+    monkeypatch.setattr(warm_up_gpu, "splits", lambda setup: False)
+    setup = SimpleNamespace(
+        choices=[choice], exact_price=lambda agent: price, division=SimpleNamespace(locals=[None]), config=Settings(),
+        backend=SimpleNamespace(device=device, threads=1), arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
+    )  # fmt: skip
+    warm_up_gpu._load(setup, [0])
+    assert len(loaded) == times
