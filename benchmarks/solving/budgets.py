@@ -76,9 +76,6 @@ def carry_out(
     """Return a run's wall seconds, exit status (None if it had to be killed), peak memory, answer and error lines."""
     more = ["--json", "--device", given.device, "--timeout", f"{seconds:g}", "--set", f"budget.memory={memory}"]
     words = command(run, folder, *more)
-    if given.program:
-        at = words.index("dmcmc")
-        words[at - 2 : at + 1] = [given.program]
     start, most = time.perf_counter(), dict[int, int]()
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         process = subprocess.Popen(

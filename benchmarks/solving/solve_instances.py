@@ -8,7 +8,7 @@ partition functions are left out. ``--jobs`` runs instances side by side, each o
 of the solve, start-up and reading not counted. The last columns are log10 of the partition function, ours and that of
 the list, where the manifest has one.
 
-With ``--timed --program COMMAND`` each instance is solved by that version, too, on the same cores: now, before, before,
+With ``--timed --before FOLDER`` each instance is solved by that checkout, too, on the same cores: now, before, before,
 now. The last columns are the least seconds of both in which they have proven it, and ``SLOWER`` where this version
 takes more than 1.2 times as long and a tenth of a second, or has not proven what the other has.
 
@@ -21,7 +21,6 @@ import argparse
 import csv
 import json
 import math
-import shlex
 import sys
 import time
 from collections.abc import Sequence
@@ -30,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import Report, failed, instances, options
-from benchmarks.jobs import Job, Line, add_options, run_jobs, run_pinned, warm_up
+from benchmarks.jobs import Job, Line, add_options, programs, run_jobs, run_pinned, warm_up
 from benchmarks.toulbar2 import alone
 
 # toulbar2 counts the least cost of a dense table over four or more variables twice; its own assignment has this cost.
@@ -92,8 +91,8 @@ def measured(path: Path, line: dict[str, str], given: argparse.Namespace, cores:
     if not given.timed and "error" in found and ("budget.memory" in found["error"] or "stopped" in found["error"]):
         found = timed()
     beside = compared(path, found, limit) if given.timed and given.toulbar2 else ""
-    if given.timed and given.program:
-        before = partial(timed, command=[*shlex.split(given.program), "solve", "--json"])
+    if given.timed and given.before:
+        before = partial(timed, command=[*programs(given)["before"], "solve", "--json"])
         beside += paired([found, before(), before(), timed()])
     if "error" in found:
         return f"{line['file']:34s} {line['optimum'][:14]:>14s} {found['error'][:110]}{beside}"
