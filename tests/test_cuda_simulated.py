@@ -11,6 +11,7 @@ HERE = Path(__file__).resolve().parent
 # Samplers' functions are called inside simulated kernels, with the simulator's arrays: there they are interpreted.
 FILES = {
     "test_batch.py": {},
+    "test_blocks.py": {},
     "test_bounds.py": {},
     "test_deadlines.py": {},
     "test_join.py": {},

@@ -159,9 +159,10 @@ class Recorder:
         method = getattr(self.comm, name)
 
         def called(*arguments, **named):
+            answer = method(*arguments, **named)  # first: what is received was anything before
             for argument in arguments:
                 sent.append(bytes(argument) if isinstance(argument, np.ndarray) else pickle.dumps(argument))
-            return method(*arguments, **named)
+            return answer
 
         return called
 

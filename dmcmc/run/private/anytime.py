@@ -148,5 +148,5 @@ class _NoSearch:
     def until_the_end(self) -> None:
         pass
 
-    def suggest(self, variables: object, values: object) -> None:
+    def suggest(self, starts: object) -> None:
         pass
