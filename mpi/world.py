@@ -55,7 +55,6 @@ class World:
     node_comm: Any
 
     core_sharers = gpu_sharers = 1
-    _pickled = 0  # bytes of what was sent last
     _control: dict[str, tuple[int, int]] | None = None
     bound: tuple[int, int] | None = None
 
@@ -70,32 +69,27 @@ class World:
         self.local_rank, self.local_size, self.neighbours = node.rank, node.size, node.neighbours
         self.core_sharers, self.gpu_sharers, self.bound = node.core_sharers, node.gpu_sharers, node.bound
         use_gpu(node.gpu)
-        if comm is not None:
-            self._measure()
 
     def bcast(self, value: Any, what: str = "bcast") -> Any:
         """Return rank 0's value on every rank; ``what`` it is for names it in :meth:`counted`."""
         if self.comm is None:
             return value
-        found = self.comm.bcast(value, root=0)
-        self._count(what, self.size - 1 if self.rank == 0 else 0)
-        return found
+        data = self._packed(value, what, self.size - 1) if self.rank == 0 else None
+        found = self.comm.bcast(data, root=0)
+        return value if self.rank == 0 else pickle.loads(found)
 
     def gather(self, value: Any, what: str = "gather") -> list[Any] | None:
         """Return every rank's value on rank 0, in the order of ranks, and None elsewhere."""
         if self.comm is None:
             return [value]
-        gathered: list[Any] | None = self.comm.gather(value, root=0)
-        self._count(what, 1 if self.rank else 0)
-        return gathered
+        gathered = self.comm.gather(self._packed(value, what, 1 if self.rank else 0), root=0)
+        return [pickle.loads(data) for data in gathered] if self.rank == 0 else None
 
     def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
         """Return every rank's value on every rank."""
         if self.comm is None:
             return [value]
-        gathered: list[Any] = self.comm.allgather(value)
-        self._count(what, self.size - 1)
-        return gathered
+        return [pickle.loads(data) for data in self.comm.allgather(self._packed(value, what, self.size - 1))]
 
     def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
         """Hand each rank its part, and return what all ranks have for this one; None if no rank has anything."""
@@ -113,27 +107,17 @@ class World:
         counted, self._control = self._control, None
         return counted or {}
 
-    def _count(self, what: str, receivers: int) -> None:
-        """Count what was pickled last."""
+    def _packed(self, value: Any, what: str, receivers: int) -> bytes:
+        """Return a value as the bytes that other ranks get, and count them; mpi4py's own pickling stays as it is."""
+        data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         if receivers:
-            self._add(what, receivers, receivers * self._pickled)
-        self._pickled = 0
+            self._add(what, receivers, receivers * len(data))
+        return data
 
     def _add(self, what: str, count: int, size: int) -> None:
         self._control = self._control or {}
         before = self._control.get(what, (0, 0))
         self._control[what] = before[0] + count, before[1] + size
-
-    def _measure(self) -> None:
-        """Let mpi4py say how many bytes it makes of an object."""
-        from mpi4py import MPI
-
-        def measured(value: Any, *protocol: Any) -> bytes:
-            data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-            self._pickled = len(data)
-            return data
-
-        MPI.pickle.__init__(measured, pickle.loads)  # type: ignore[misc]
 
     def agree(self, failure: Exception | None) -> None:
         """Raise an error on all ranks if there is one on any of them.

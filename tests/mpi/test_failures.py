@@ -1,5 +1,7 @@
 """An error on one rank ends all of them: raised on every rank or, where nobody could wait, by the launcher."""
 
+import pickle
+
 import pytest
 from support.ranks import needs_mpirun, start
 from support.runs import dense_problem
@@ -109,7 +111,8 @@ class Ranks:
         return len(self.values) + 1
 
     def allgather(self, value):
-        return [*self.values[: self.rank], value, *self.values[self.rank :]]
+        others = [pickle.dumps(other) for other in self.values]
+        return [*others[: self.rank], value, *others[self.rank :]]
 
 
 class WorldOf(World):

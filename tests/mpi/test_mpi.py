@@ -306,3 +306,26 @@ def test_ranks_of_different_width_agree_on_places_choices_and_limits(tmp_path):
     done = start(2, str(tmp_path / "widths.py"), str(tmp_path / "problem.npz"))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [f"{method} [2, 1] True" for method in ("gibbs", "exact", "auto")]
+
+
+UNTOUCHED = """
+import pickle
+from mpi4py import MPI
+from dmcmc.mpi.world import connect
+
+before = MPI.pickle.dumps
+world = connect()
+together = world.allgather({"rank": world.rank}, "ranks"), world.bcast("all" if world.rank == 0 else None, "word")
+gathered, counted = world.gather([world.rank], "lists"), world.counted()
+data = {name: len(pickle.dumps(value, 5)) for name, value in (("ranks", {"rank": world.rank}), ("word", "all"))}
+assert together == ([{"rank": 0}, {"rank": 1}], "all") and gathered == ([[0], [1]] if world.rank == 0 else None)
+assert counted["ranks"] == (1, data["ranks"]) and counted.get("word", (1, data["word"])) == (1, data["word"])
+assert ("word" in counted) == (world.rank == 0) and ("lists" in counted) == (world.rank == 1)
+assert MPI.pickle.dumps == before
+"""
+
+
+@needs_mpirun
+def test_what_ranks_tell_each_other_is_counted_and_pickling_of_others_stays_as_it_is():
+    done = start(2, "-c", UNTOUCHED)
+    assert done.returncode == 0, done.stderr
