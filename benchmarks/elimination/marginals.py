@@ -1,13 +1,14 @@
 """Marginals of belief networks: differences from pyAgrum's, and times beside its, one thread each.
 
-    DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.marginals [--only TEXT] [--output FILE]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.elimination.marginals [--only TEXT] [--memory 12GiB] [--output FILE]
 
 FOLDER holds instances/. ``plan`` is what is needed once; ``all`` makes all messages and tables (pyAgrum's has its
 planning in it); ``evidence`` does so again with other observations of five variables. pyAgrum (a dependency of this
 script alone) takes LazyPropagation for Bayesian networks and ShaferShenoyMRFInference for .uai files. Its networks get
 our numbers, since it reads .bif in single precision, and conditional tables whose rows do not add up to one are
 normalised, since it leaves out what would have no effect if they did. Seconds are the least of three; ``ratio`` is ours
-over pyAgrum's. Observations beside .uai files are left out.
+over pyAgrum's. Observations beside .uai files are left out. Where the largest clique of pyAgrum's own junction tree, in
+double precision, is larger than the memory, or pyAgrum runs out of it, that is said in place of its times.
 """
 
 import gzip
@@ -31,7 +32,7 @@ TABLE = Columns(
     ("pyAgrum", ">8.3f"), ("ratio", ">6.2f"), ("evidence s", ">10.3f"), ("pyAgrum", ">8.3f"), ("ratio", ">6.2f"),
     ("largest difference", ">18.1e"),
 )  # fmt: skip
-_OBSERVED, _REPEATS, _LARGEST = 5, 3, 5e7
+_OBSERVED, _REPEATS, _LARGEST = 5, 3, 5e8
 _FOLDERS = ("bayesnet", "uai14_PR", "uai14_MAP")
 
 
@@ -92,6 +93,12 @@ class Peer:
                 values = np.take(values, [labels.index(label) for label in theirs], axis)
             table.fillWith(values.ravel().tolist())
 
+    def largest(self, library: Any) -> int:
+        """Return the entries of the largest clique that pyAgrum makes."""
+        sizes = {node: self.network.variable(node).domainSize() for node in self.network.nodes()}
+        tree = library.JunctionTreeGenerator().junctionTree(self.network)
+        return max(int(math.prod(sizes[node] for node in tree.clique(clique))) for clique in tree.nodes())
+
     def ask(self, evidence: Mapping[str, Label]) -> float:
         """Make all posteriors; return the seconds."""
         self.inference.eraseAllEvidence()
@@ -121,7 +128,17 @@ def normalised(factor: Factor) -> Factor:
         return Factor.of(factor.scope, np.log(rows / rows.sum(axis=-1, keepdims=True)))
 
 
-def measure(report: Report, library: Any, file: Path) -> None:
+def beside(library: Any, file: Path, problem: Problem, seen: list[dict[str, Label]]) -> tuple[Peer, float, float]:
+    """Return pyAgrum's inference, and its seconds for everything, and with other observations."""
+    peer = Peer(library, file, problem)
+    theirs, changed = min(Peer(library, file, problem).ask({}) for _ in range(_REPEATS)), math.inf
+    for _ in range(_REPEATS):
+        peer.ask(seen[0])
+        changed = min(changed, peer.ask(seen[1]))
+    return peer, theirs, changed
+
+
+def measure(report: Report, library: Any, file: Path, memory: float) -> None:
     """Measure one network."""
     problem = dmcmc.load(file)
     if file.suffix == ".bif":
@@ -148,22 +165,26 @@ def measure(report: Report, library: Any, file: Path) -> None:
 
     own, again = min(whole() for _ in range(_REPEATS)), min(anew(second, first) for _ in range(_REPEATS))
     tree.set_evidence(second)
-    row: list[Any] = [file.name, problem.n_variables, tree.cells, plan.least, own]
-    if library is not None:
-        peer = Peer(library, file, problem)
-        theirs = min(Peer(library, file, problem).ask({}) for _ in range(_REPEATS))
-        changed = math.inf
-        for _ in range(_REPEATS):
-            peer.ask(first)
-            changed = min(changed, peer.ask(second))
-        row += [theirs, own / theirs, again, changed, again / changed, peer.difference(tree.marginals())]
-    else:
-        row += [None, None, again]
+    row: list[Any] = [file.name, problem.n_variables, tree.cells, plan.least, own, None, None, again]
+    if library is None:
+        report(TABLE.line(*row))
+        return
+    largest = Peer(library, file, problem).largest(library)
+    try:
+        if 8 * largest > memory:
+            raise MemoryError
+        peer, theirs, changed = beside(library, file, problem, [first, second])
+    except Exception as error:
+        if not isinstance(error, MemoryError) and "bad_alloc" not in str(error):
+            raise
+        report(f"{TABLE.line(*row).rstrip()}  pyAgrum: too large, a clique of {largest:,} entries")
+        return
+    row[5:] = [theirs, own / theirs, again, changed, again / changed, peer.difference(tree.marginals())]
     report(TABLE.line(*row))
 
 
 def main() -> None:
-    given = options(__file__, __doc__, only=True).parse_args()
+    given = options(__file__, __doc__, memory="12GiB", only=True).parse_args()
     try:
         library = importlib.import_module("pyagrum")
     except ImportError:
@@ -178,7 +199,7 @@ def main() -> None:
                         plain = Path(place, file.name.removesuffix(".gz"))
                         whole = file.read_bytes()
                         plain.write_bytes(gzip.decompress(whole) if file.suffix == ".gz" else whole)
-                        measure(report, library, plain)
+                        measure(report, library, plain, given.memory)
     report.keep()
 
 

@@ -43,6 +43,16 @@ class RowPasses:
         The value that is observed, −1 for none; may change.
     home : (variables,) int64
         The clique that each variable's table is made from, itself or the separator above it.
+    made : list of list of int
+        The variables whose tables each clique makes, then those that each separator does.
+    cliques : list of Incomplete
+        The rows of each.
+    separators : list of (rows,) int64
+        The packed keys of the separator above each clique, ascending.
+    above, below : list of (rows,) int
+        The place in that separator of each row of a clique, and of each row of the clique's parent.
+    up, down : list of (rows,)
+        Messages over each separator.
 
     Raises
     ------
@@ -66,7 +76,7 @@ class RowPasses:
         self.observed = np.full(domains.size, -1, dtype=np.int64)
         self._most = (1 << 62 if memory is None else memory) // _ROW
         self.cliques: list[Incomplete] = []
-        self.separators: list[Ints] = []  # packed keys above each clique, ascending
+        self.separators: list[Ints] = []
         for clique in range(len(tree.scopes)):
             stop.check()
             own = [table for table, home in zip(tables, tree.home, strict=True) if home == clique]
@@ -79,7 +89,7 @@ class RowPasses:
         if memory is not None and self.bytes > memory:
             raise OutOfMemory(f"the junction tree's rows take {self.bytes:,} bytes, where there is room for {memory:,}")
         self._shown: dict[int, Array] = {}
-        self.home, self._made = self._homes()
+        self.home, self.made = self._homes()
 
     @property
     def rows(self) -> int:
@@ -100,6 +110,13 @@ class RowPasses:
     def shown(self, variable: int) -> Array:
         """Return the table over a variable."""
         return self._shown[variable]
+
+    def show(self, variable: int, made: Array) -> None:
+        """Take a table over a variable: of maxima as it is, of logarithms of sums as probabilities."""
+        if not self.maximise:
+            made = np.exp(made - made.max()) if np.isfinite(made.max()) else np.full(made.size, np.nan)
+            made /= made.sum()
+        self._shown[variable] = made
 
     def run(self, what: int, cliques: Ints) -> None:
         """Make UP, DOWN, SHOW or SEPARATOR for some cliques, in this order."""
@@ -203,7 +220,7 @@ class RowPasses:
 
     def _show(self, clique: int, above: bool) -> None:
         """Make the tables of some variables from a clique, or from the separator above it."""
-        variables = self._made[clique + (len(self.cliques) if above else 0)]
+        variables = self.made[clique + (len(self.cliques) if above else 0)]
         if not variables:
             return
         if above:
@@ -212,12 +229,13 @@ class RowPasses:
             self._observe(worth, keys, scope)
         else:
             scope, keys, worth = self.cliques[clique].scope, self.cliques[clique].keys, self._worth(clique)
-        fields = fields_of(scope, self.domains)
         for v in variables:
-            i = list(scope).index(v)
-            values = (keys >> fields.shift[i]) & fields.mask[i]
-            made = self._put(worth, values, int(self.domains[v]))
-            if not self.maximise:
-                made = np.exp(made - made.max()) if np.isfinite(made.max()) else np.full(made.size, np.nan)
-                made /= made.sum()
-            self._shown[v] = made
+            values = values_of(v, scope, keys, self.domains)
+            self.show(v, self._put(worth, values, int(self.domains[v])))
+
+
+def values_of(variable: int, scope: Sequence[int], keys: Ints, domains: Ints) -> Ints:
+    """Return what packed rows say of a variable."""
+    fields, i = fields_of(scope, domains), list(scope).index(variable)
+    values: Ints = (keys >> fields.shift[i]) & fields.mask[i]
+    return values

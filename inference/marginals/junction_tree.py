@@ -36,8 +36,8 @@ class JunctionTree:
     device
         Where: ``auto`` takes a GPU, if there is one, for large trees.
     tables
-        ``dense``; ``incomplete``: only what is possible is listed, on the CPU; ``auto``: that where dense tables do not
-        fit the memory.
+        ``dense``; ``incomplete``: only what is possible is listed; ``auto``: that where dense tables do not fit the
+        memory.
 
     Raises
     ------

@@ -8,7 +8,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.messages import passes_on
+from dmcmc.inference.execution.messages import passes_on, row_passes_on
 from dmcmc.inference.incomplete.join import everything, rows_of
 from dmcmc.inference.incomplete.table import TooWide
 from dmcmc.inference.junction.cliques import CliqueTree, clique_tree
@@ -168,7 +168,7 @@ class ListedTables:
         tables += [everything(v, domains, self.numbers) for v in _alone(problem)]
         self.tree = _tree([t.scope for t in tables], domains, means.stop)
         self.rows = RowPasses(self.tree, tables, domains, self.numbers, maximise, means.memory, means.stop)
-        self.passes: Passing = self.rows
+        self.passes: Passing = row_passes_on(Backend.of(means.device, 1), self.rows)
         self.observed, self.home = self.rows.observed, self.rows.home
 
     @property
@@ -185,7 +185,8 @@ class ListedTables:
         return self.rows.shown(variable)
 
     def leave_device(self) -> None:
-        """Do nothing: rows are on the CPU."""
+        """Go on on the CPU."""
+        self.passes = self.rows
 
 
 def _tree(scopes: Sequence[tuple[int, ...]], domains: Ints, stop: Stop) -> CliqueTree:

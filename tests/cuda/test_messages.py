@@ -8,9 +8,10 @@ from numba import config
 from support.problem_strategies import random_problem
 
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.junction.cuda import message_kernels, passes
+from dmcmc.inference.junction.cuda import message_kernels, passes, rows
 from dmcmc.inference.junction.cuda.matrix_kernels import matrix_kernel
 from dmcmc.inference.junction.cuda.passes import CudaPasses
+from dmcmc.inference.junction.cuda.rows import CudaRowPasses
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.device import gpu_problem
@@ -24,9 +25,9 @@ def everything_is_worth_it(monkeypatch):
     monkeypatch.setattr(Backend, "worth", lambda self, seconds: self.device == "cuda")
 
 
-def trees(problem, maximise=False):
-    alone, shared = (JunctionTree(problem, maximise, device=device) for device in ("cpu", "cuda"))
-    assert isinstance(shared._tables.passes, CudaPasses)
+def trees(problem, maximise=False, tables="dense"):
+    alone, shared = (JunctionTree(problem, maximise, device=device, tables=tables) for device in ("cpu", "cuda"))
+    assert isinstance(shared._tables.passes, CudaPasses if tables == "dense" else CudaRowPasses)
     return alone, shared
 
 
@@ -54,6 +55,26 @@ def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximis
         else:
             assert found[0] == pytest.approx(expected[0], abs=1e-9)
             assert found[1] == {name: pytest.approx(row, abs=1e-9) for name, row in expected[1].items()}
+
+
+@settings(max_examples=4, deadline=None, derandomize=True)
+@given(seed=st.integers(0, 10**6), hard=st.sampled_from([0.3, 0.7]), maximise=st.booleans())
+def test_listed_cliques_have_the_marginals_of_the_cpu(seed, hard, maximise):
+    problem = random_problem(seed, variables=5, domain=3, factors=6, magnitude=3, hard=hard, floats=not maximise)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rows, "_CHUNK", 2)  # so that chunks of chunks are put together
+        alone, shared = trees(problem, maximise, "incomplete")
+    rng = np.random.default_rng(seed)
+    for count in (0, 2):
+        evidence = {problem.variables[v]: 0 for v in rng.permutation(problem.n_variables)[:count].tolist()}
+        for tree in (alone, shared):
+            tree.set_evidence(evidence)
+        expected, found = answers(alone), answers(shared)
+        if maximise or isinstance(expected, str):
+            assert found == expected
+        else:
+            assert found[0] == pytest.approx(expected[0], abs=1e-12)
+            assert found[1] == {name: pytest.approx(row, abs=1e-12) for name, row in expected[1].items()}
 
 
 @pytest.mark.parametrize("maximise", [False, True])
