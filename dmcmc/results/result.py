@@ -100,12 +100,17 @@ class KeptEntries(msgspec.Struct, frozen=True):
 
 
 class TracePoint(msgspec.Struct, frozen=True):
-    """The best objective and bound known after ``time`` seconds, and what kinds of work brought it."""
+    """The best objective and bound known after ``time`` seconds, and what kinds of work brought it.
+
+    ``kept`` is what messages hold by then of the agents that are eliminated without what cannot beat the incumbent; None
+    where none is.
+    """
 
     time: float
     objective: Number | None
     bound: Number | None
     by: str = ""
+    kept: KeptEntries | None = None
 
 
 class WorkDone(msgspec.Struct, frozen=True):

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
+from dmcmc.inference.incomplete.kept import Kept
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.exact_sum import not_below
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.results.outcome import Outcome, Proof, Worth, judge, worth_of
-from dmcmc.results.result import TracePoint
+from dmcmc.results.result import KeptEntries, TracePoint
 from dmcmc.run.controller.controller import Controller, State
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, SEARCH
@@ -63,6 +64,8 @@ class Incumbent:
         What brings the next point of the trace.
     kept : KeptIncumbent or None
         Where the best assignment is kept on disk.
+    filtered : Kept or None
+        What the messages hold of agents that are eliminated without what cannot beat the incumbent.
     """
 
     original: Problem
@@ -81,6 +84,7 @@ class Incumbent:
     controller: Controller | None = None
     by: str = SEARCH
     kept: KeptIncumbent | None = None
+    filtered: Kept | None = None
     trace: list[TracePoint] = field(default_factory=list)
     _bound: Number | None = None  # the best proven one on the utility, encoded
     _lock: threading.RLock = field(default_factory=threading.RLock)  # what finds and proves may have its own thread
@@ -182,7 +186,8 @@ class Incumbent:
         assert self.values is not None
         outcome = self.outcome
         self.answer = self.values, outcome
-        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound, by or self.by)
+        kept = None if self.filtered is None else KeptEntries(*self.filtered)
+        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound, by or self.by, kept)
         last = self.trace[-1] if self.trace else None
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.incomplete.kept import together
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
@@ -229,6 +230,7 @@ class Run:
             any(above is not None for _, above in cycle.z.values()),
             self._pruned,
             self.setup.backend.stop.asked,
+            tuple(one.filtered.kept for one in self.agents.values() if one.filtered and one.filtered.kept),
         )
         self._brought.clear()
         reports = self.world.gather(report)
@@ -245,6 +247,7 @@ class Run:
         for report in reports:
             found |= report.roots
         roots = {agent: found[agent] for agent in sorted(found)}
+        self.incumbent.filtered = together([kept for report in reports for kept in report.kept])
         self.incumbent.update_bound(total_of(roots, self.setup.arithmetic))
         return self.incumbent.direct(reports)
 

@@ -40,12 +40,15 @@ class FilteredTable:
         The one that is under way.
     tried : int
         How many were given up.
+    kept : Kept or None
+        What the messages of the last one hold that there is or was.
     """
 
     memory: int
     timed: bool
     work: Filtering | None = None
     tried: int = 0
+    kept: Kept | None = None
     _entries: int = 0
 
     @property
@@ -78,7 +81,10 @@ class FilteredTable:
                 elif best is not None:
                     self.work.incumbent = _worth(local, arithmetic, best)
                 self.work.elsewhere = rows_on_gpu(backend)
-                answer = self.work.go_on(backend.stop)
+                try:
+                    answer = self.work.go_on(backend.stop)
+                finally:
+                    self.kept = self.work.kept
             except OutOfTime:
                 if self.work is None or self._too_slow(left):
                     self._give_up()
@@ -89,9 +95,9 @@ class FilteredTable:
             except OutOfMemory:
                 self._give_up()
                 continue
-            kept, self.work = self.work.kept, None
+            self.work = None
             values = best if answer.values is None else answer.values
-            return _table(local, arithmetic, values, time.perf_counter() - begun, kept)
+            return _table(local, arithmetic, values, time.perf_counter() - begun, self.kept)
         return None
 
     def _give_up(self) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from dmcmc.inference.incomplete.kept import Kept
 from dmcmc.inference.runtime.types import Number
 from dmcmc.run.controller.offer import Brought, Offer
 
@@ -24,6 +25,8 @@ class Report(NamedTuple):
         Whether rows have been left out since, or that has not yet been tried.
     asked : bool
         Whether somebody wants the run to end.
+    kept : tuple of Kept
+        What the messages of its agents hold that are eliminated without what cannot win.
     """
 
     roots: Mapping[int, Number | None] = {}
@@ -32,3 +35,4 @@ class Report(NamedTuple):
     relaxed: bool = False
     pruned: bool = False
     asked: bool = False
+    kept: tuple[Kept, ...] = ()

@@ -53,6 +53,7 @@ def test_it_is_optimal_where_dense_tables_are_not_allowed(seed):
     assert (result.status, result.agents[0].method) == ("optimal", "filtering")
     kept = result.agents[0].kept
     assert kept.messages <= N and kept.rows <= kept.entries  # none where the first has nothing that can win
+    assert result.trace[-1].kept == kept
     assert "messages incomplete" in shown(result)
     assert result.objective == result.bound == optimum(alone(seed))
 
@@ -73,3 +74,4 @@ def test_a_run_with_a_time_budget_takes_it_as_one_kind_of_work():
     assert setup.filters(0) and not hopeless.filters(0)
     result = dmcmc.solve(alone(3), cells=CELLS, timeout=20)
     assert (result.status, result.objective) == ("optimal", optimum(alone(3)))
+    assert result.trace[0].kept is None and result.trace[-1].kept == result.agents[0].kept
