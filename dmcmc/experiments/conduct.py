@@ -124,13 +124,18 @@ def _opened(experiment: Experiment, runs: Sequence[Run], folder: Path, resume: b
         finished = {record["key"] for record in journal.records}
     if finished and not resume:
         raise ConfigError(f"{folder}: has results of {len(finished)} runs; --resume goes on, or take another --output")
-    if finished and there is not None and there["experiment"] != told:
+    if finished and there is not None and _carried_out(there["experiment"]) != _carried_out(told):
         raise ConfigError(f"{folder}: has results of another experiment (or of --quick); take another --output")
     folder.mkdir(parents=True, exist_ok=True)
     if there is None or there["experiment"] != told:
         order = [run.key for run in runs]
         replace_file(place, [json.dumps({"experiment": told, "runs": order, "machine": machine()}, indent=1), "\n"])
     return finished & {run.key for run in runs}
+
+
+def _carried_out(told: dict[str, Any]) -> dict[str, Any]:
+    """Return what an experiment's runs depend on; its texts, published numbers and ``--quick`` may have been edited."""
+    return {key: value for key, value in told.items() if key not in ("title", "text", "quick", "paper", "report")}
 
 
 def _line(number: int, total: int, run: Run, answer: dict[str, Any], seconds: float) -> str:

@@ -142,6 +142,9 @@ def test_what_ended_early_goes_on_without_loss_or_repetition(file, tmp_path, her
     assert "16 runs, 11 of them new" in capfd.readouterr().out
     ours, theirs = read_records(parts / "runs.jsonl"), read_records(whole / "runs.jsonl")
     assert timeless(ours) == timeless(theirs) and len(ours) == 16
+    file(TEXT + "text: what a reader should know\n")
+    assert main([*arguments, "--resume"]) == 0, "texts may be edited"
+    assert "16 runs, 0 of them new" in capfd.readouterr().out
     assert main([*arguments, "--resume", "--quick"]) == 2
     assert "of another experiment" in capfd.readouterr().err
 
