@@ -1,6 +1,6 @@
 """What the samplers do on a GPU: updates a second, the default problem, equality with the CPU, many rows.
 
-    DMCMC_INSTANCES=FOLDER python -m benchmarks.sampling.gpu_samplers [speed default same rows meetings]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.sampling.gpu_samplers [speed default papers same rows meetings]
 
 One GPU of compute capability 9.0 is what the limits are for: 132 multiprocessors that read 128 bytes of shared memory
 and issue 4 instructions for 32 threads a cycle. ``--instructions N`` takes the measured instructions of an update (of a
@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.cuda.batch import choose_launch, pack
 from dmcmc.samplers.cuda.launch import sample_rows
-from dmcmc.samplers.methods import gibbs
+from dmcmc.samplers.methods import gibbs, metropolis
 from dmcmc.samplers.model.chain_model import build_model
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import one_round
@@ -36,6 +37,10 @@ CLOCK, PROCESSORS = 1.98e9, 132
 SIZES = ((10, 24, 400, 400), (10, 96, 100, 400), (50, 24, 400, 100), (200, 10, 1500, 20))  # |L|, |D|, R, S
 PROBES = {(10, 24): 8.0, (50, 24): 2.2}  # G updates/s of a CUDA C++ kernel with scores kept up to date
 MEETINGS = ("A10_n10_D24", "A10_n25_D24", "A10_n50_D24", "A10_n10_D96", "A50_n10_D24")
+PAPER = (  # |A|, |X|, |D|, R, S
+    (10, 10, 24, 10, 100), (50, 10, 24, 10, 100), (10, 5, 24, 10, 100), (10, 25, 24, 10, 100), (10, 50, 24, 10, 100),
+    (10, 10, 96, 10, 100), (10, 10, 24, 100, 10_000),
+)  # fmt: skip
 BEST = {  # best utilities known before: optimum, or the best of toulbar2 and a prototype
     "ms_A10_n10_D24": 4020, "ms_A10_n25_D24": 24153, "ms_A10_n50_D24": 92526, "ms_A10_n10_D96": 18510,
     "ms_A50_n10_D24": 20731, "mu_A10_n10_D24": 205017, "mu_A10_n25_D24": 1156515, "mu_A10_n50_D24": 4259492,
@@ -104,6 +109,40 @@ def default_problem(threads: int, say: Report) -> None:
         settings = settings_of(device, 100, 100, workers, arithmetic)
         _, times = timed(lambda: registry.get("gibbs").solve(division.locals, settings), 5)  # noqa: B023
         say(f"models, sampling and table values: {device}, {workers:2d} threads {1e3 * times.least:8.2f} ms")
+
+
+def _copied(function: Any) -> Any:
+    """Return the same function as another object."""
+    return FunctionType(function.__code__, function.__globals__, function.__name__)
+
+
+def papers(threads: int, say: Report) -> None:
+    """Gibbs and joint Metropolis-Hastings as the DMCMC paper samples (temperature 1), and whole runs around them."""
+    say()
+    say(
+        "the settings of the paper's Table 1 (R = 10, S = 100) and Fig. 5 (100, 10,000), temperature 1, meeting scheduling"
+    )
+    say("|A|  |X|  |D|    R      S   method              sampling ms   M samples/s   run ms  S = 1: GPU, CPU")
+    plain = metropolis.SAMPLER._replace(step=_copied(metropolis.step))  # the kernel around any sampler's functions
+    for agents, size, domain, runs, samples in PAPER:
+        parameters = {"agents": agents, "variables_per_agent": size, "domain_size": domain}
+        problem = dmcmc.generate("meeting-scheduling", **parameters)
+        models = [build_model(local) for local in divide(problem).locals]
+        keys = [chain_key(0, agent) for agent in range(len(models))]
+        rounds = [one_round(model, samples, Temperature.constant(1.0)) for model in models]
+        rows = sum(int(np.prod(m.domains[m.hidden :])) for m in models)
+        for name, sampler in (("gibbs", gibbs.SAMPLER), ("metropolis-hastings", metropolis.SAMPLER), ("", plain)):
+            _, times = timed(lambda: sample_rows(sampler, models, keys, rounds, runs), 5)  # noqa: B023
+            row = f"{agents:3d} {size:4d} {domain:4d} {runs:4d} {samples:6d}   {name or '(general kernel)':19s}"
+            row += f" {1e3 * times.least:11.2f} {rows * runs * samples / times.least / 1e6:13.2f}"
+            for device, drawn in (("cuda", samples), ("cuda", 1), ("cpu", 1)) if name else ():
+                local = {"method": name, "runs": runs, "samples": drawn, "temperature": 1, "bound": "none"}
+                _, times = timed(
+                    lambda: dmcmc.solve(problem, local=local, device=device, search="none", polish="none"),  # noqa: B023
+                    5,
+                )
+                row += f" {1e3 * times.least:8.2f}{'' if drawn > 1 else '    '}"
+            say(row)
 
 
 def same(threads: int, say: Report) -> None:
@@ -187,7 +226,7 @@ def meetings(_: int, say: Report) -> None:
 def main() -> None:
     """Run the parts that are asked for."""
     parser = options(__file__, __doc__)
-    parser.add_argument("parts", nargs="*", default=["speed", "default", "same", "rows", "meetings"])
+    parser.add_argument("parts", nargs="*", default=["speed", "default", "papers", "same", "rows", "meetings"])
     parser.add_argument("--instructions", type=float, nargs="*", default=[])
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     given = parser.parse_args()
@@ -198,7 +237,13 @@ def main() -> None:
         if part == "speed":
             speed(given.instructions, say)
         else:
-            parts = {"default": default_problem, "same": same, "rows": many_rows, "meetings": meetings}
+            parts = {
+                "default": default_problem,
+                "papers": papers,
+                "same": same,
+                "rows": many_rows,
+                "meetings": meetings,
+            }
             parts[part](given.threads, say)
     say.keep()
 

@@ -100,7 +100,7 @@ def chains_kernel(sampler: Sampler) -> Any:
             fields[3][at[3] : to[3]], fields[4][at[4] : to[4]], fields[5][at[5] : to[5]], fields[6][at[6] : to[6]],
             fields[7][at[7] : to[7]], fields[8][at[8] : to[8]], fields[9][at[9] : to[9]], fields[10][at[10] : to[10]],
             fields[11][at[11] : to[11]], fields[12][at[12] : to[12]], fields[13][at[13] : to[13]],
-            fields[14][at[14] : to[14]],
+            fields[14][at[14] : to[14]], fields[15][at[15] : to[15]], fields[16][at[16] : to[16]],
         )  # fmt: skip
         shape = shapes[heads[h + INTERFACE_BEFORE] : heads[h + INTERFACE_BEFORE] + n - hidden]
         rest = row

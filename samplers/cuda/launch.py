@@ -13,12 +13,15 @@ from dmcmc.samplers.cuda.batch import alike, choose_launch, fit_bytes, heads_of,
 from dmcmc.samplers.cuda.best_kernels import keep_best
 from dmcmc.samplers.cuda.chain_kernels import chains_kernel, join_models
 from dmcmc.samplers.cuda.gibbs_kernels import gibbs_kernel
-from dmcmc.samplers.cuda.words import HIDDEN, ROWS, RUNS, STATES_BEFORE, VIOLATION
-from dmcmc.samplers.methods import gibbs
+from dmcmc.samplers.cuda.joint import choose_lanes, join
+from dmcmc.samplers.cuda.joint_kernels import joint_kernel
+from dmcmc.samplers.cuda.words import HIDDEN, ROWS, RUNS, STATES_BEFORE, VARIABLES, VIOLATION
+from dmcmc.samplers.methods import gibbs, metropolis
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round
 
 _REGISTERS = 80  # of a thread of the Gibbs kernel: what hides latency best
+_JOINT_REGISTERS = 40  # of a thread of the kernel of joint proposals, about
 _THREADS, _MOST_THREADS = 64, 512  # a block of chains without shared memory
 
 Key = tuple[int, int]
@@ -52,8 +55,7 @@ def sample_rows(
     for _, group in groupby(order, key=lambda i: alike(models[i])):
         members = list(group)
         mine, my_keys = [models[i] for i in members], [keys[i] for i in members]
-        plan = _gibbs if (sampler.init, sampler.step) == (gibbs.init, gibbs.step) else _chains
-        launcher = plan(sampler, mine, my_keys, runs)
+        launcher = _launcher(sampler, mine, my_keys, runs, [this for i in members for this in rounds[i]])
         if launcher is None:
             continue
         found = launcher.run([rounds[i] for i in members], limit)
@@ -157,6 +159,45 @@ class _Launcher:
         utility[:rows].copy_to_host(host)
         violation = np.repeat(self.heads[:, VIOLATION], self.heads[:, ROWS])
         return bool(((violation == 0) | (host > -(1 << np.maximum(violation, 1) - 1))).all())
+
+
+def _launcher(
+    sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int, rounds: Sequence[Round]
+) -> _Launcher | None:
+    """Prepare the kernel that is made for a sampler, if there is one, or the one around its functions."""
+    functions = sampler.init, sampler.step
+    if functions == (gibbs.init, gibbs.step):
+        return _gibbs(sampler, models, keys, runs)
+    plain = not sampler.exchange and not any(this.warm or this.repair or this.descent for this in rounds)
+    if plain and functions == (metropolis.init, metropolis.step):
+        return _joint(models, keys, runs) or _chains(sampler, models, keys, runs)
+    return _chains(sampler, models, keys, runs)
+
+
+def _joint(models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:
+    """Prepare the kernel of joint proposals."""
+    device, batch, small = shared_device(), join(models, keys, runs), fit_bytes(models)
+    _, processors, resident = gpu_limits(_JOINT_REGISTERS)
+    chosen = choose_lanes(batch.heads, small, processors * resident)
+    if chosen is None:
+        return None
+    lanes, threads = chosen
+    chains = threads // lanes
+    shared = 8 * threads + chains * 2 * int(batch.heads[:, VARIABLES].max()) * (1 if small else 2)
+    data, ints = device.upload("chains data", batch.data), device.upload("chains ints", batch.ints)
+    jumps = device.upload("chains jumps", batch.jumps)
+    penalties = device.upload("chains penalties", np.array([m.penalty for m in models]))
+    kernel = joint_kernel(small)
+
+    def start(turn: _Turn) -> None:
+        entries, where, temperatures, _ = turn.schedule
+        _, states, utility, _, _ = turn.state
+        kernel[turn.blocks, threads, 0, shared](
+            data, ints, jumps, penalties, turn.heads, entries, where, temperatures, turn.trials, turn.first, lanes,
+            states, utility,
+        )  # fmt: skip
+
+    return _Launcher(batch.heads, small, chains, 1, 0, start)
 
 
 def _gibbs(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:

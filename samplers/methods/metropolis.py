@@ -3,13 +3,14 @@
 The proposal is N(z, √|D|·I): √|D| is the variance. It is reflected at the ends of the domain and rounded, which keeps
 it symmetric, so that a proposal is accepted with probability min(1, exp(ΔU / temperature)). One trial is one proposal.
 
-Logarithm, sine and cosine may differ in the last bit between CPU and GPU: chains may part where a decision hangs on it.
+A loss is accepted by a logarithm, whose last bit may differ between CPU and GPU: chains may part there. On the GPU the
+chains have a kernel of their own (:mod:`dmcmc.samplers.cuda.joint_kernels`).
 """
 
 import math
 
 from dmcmc.samplers.contract.protocol import Sampler
-from dmcmc.samplers.model.proposal_kernels import propose
+from dmcmc.samplers.model.proposal_kernels import jump, reflected
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.state_kernels import eased, evaluate, random_state
 
@@ -24,16 +25,13 @@ def init(model, z, scores, rng):
 
 def step(model, z, scores, utility, scratch, rng, trial, temperature):
     """Propose once; return the utility."""
+    words = philox(rng[0], rng[1], rng[2], rng[3], trial, 0)
     for v in range(model.hidden):
+        lane = v & 3
+        if lane == 0 and v > 0:
+            words = philox(rng[0], rng[1], rng[2], rng[3], trial, v >> 2)
         scratch[v] = z[v]
-        if v % 2 == 0:
-            words = philox(rng[0], rng[1], rng[2], rng[3], trial, v // 2)
-            radius = math.sqrt(-2.0 * math.log(uniform(words[0])))
-            angle = 2.0 * math.pi * uniform(words[1])
-            normal = radius * math.cos(angle)
-        else:
-            normal = radius * math.sin(angle)
-        z[v] = propose(z[v], model.domains[v], normal)
+        z[v] = reflected(z[v] + jump(model.jumps, model.jump_at[v], words[lane]), model.domains[v])
     proposed = evaluate(model, z)
     words = philox(rng[0], rng[1], rng[2], rng[3], trial, _ACCEPT)
     if math.log(uniform(words[0])) * temperature < eased(model, proposed) - eased(model, utility):

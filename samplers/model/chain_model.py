@@ -24,6 +24,7 @@ from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.model.column_kernels import link_columns
 from dmcmc.samplers.model.columns import Survey, fill_columns, survey_tables
+from dmcmc.samplers.model.jumps import jumps_of
 
 LANES = 4  # columns are padded to a multiple of it
 MOST_ENTRIES = 2**31 - 1
@@ -74,6 +75,10 @@ class ChainModel(NamedTuple):
         Whether v is the only other variable.
     factor_column, factor_variable : (factors,) int32
         One column of each factor, and its variable: how a whole state is evaluated.
+    jumps : (any,) uint32
+        How joint proposals move variables, see :mod:`dmcmc.samplers.model.jumps`.
+    jump_at : (hidden,) int32
+        Where each variable's table begins in it.
     """
 
     domains: NDArray[np.int32]
@@ -97,6 +102,8 @@ class ChainModel(NamedTuple):
     touch_binary: NDArray[np.bool_]
     factor_column: NDArray[np.int32]
     factor_variable: NDArray[np.int32]
+    jumps: NDArray[np.uint32]
+    jump_at: NDArray[np.int32]
 
 
 def flatten_local(local: LocalProblem) -> FlatTables:
@@ -126,6 +133,7 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
     ACCOUNT.claim(links.entries * (2 if compact else 4), "columns that chains read")
     data = np.zeros(max(1, links.entries), dtype=np.uint16 if compact else np.int32)
     base = survey.low if compact else survey.top
+    jumps, jump_at = jumps_of(domains[:hidden])
     variance = fill_columns(flat, domains, width, links, (base, survey.span, scale, violation), data)
     spread = float(np.sqrt(variance / max(1, hidden))) or 1.0
     return ChainModel(
@@ -138,6 +146,8 @@ def build_model(local: LocalProblem, flat: FlatTables | None = None) -> ChainMod
         penalty=float(np.float32(PENALTY * spread)) if violation else 0.0,  # exact times a whole number
         spread=spread,
         scale=scale,
+        jumps=jumps,
+        jump_at=jump_at,
         **{name: array for name, array in links._asdict().items() if name in ChainModel._fields},
     )
 

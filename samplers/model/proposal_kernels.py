@@ -1,17 +1,29 @@
 # mypy: ignore-errors
-"""The DMCMC paper's proposal of Metropolis-Hastings (§3.2)."""
+"""The DMCMC paper's proposal of Metropolis-Hastings (§3.2), see :mod:`dmcmc.samplers.model.jumps`."""
 
-import math
+import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
+from dmcmc.samplers.model.jumps import MIDDLE
+
+_MIDDLE = np.int32(MIDDLE)
 
 
-@njit()
-def propose(value, size, normal):
-    """Return round(value + |D|^¼·normal), reflected into 0..size−1."""
-    place = value + math.sqrt(math.sqrt(size)) * normal + 0.5  # the domain is [0, size) now
-    turn = 2.0 * size
-    place -= turn * math.floor(place / turn)
-    if place >= size:
-        place = turn - place
-    return min(int(place), size - 1)
+@njit(inline="always")
+def jump(jumps, at, word):
+    """Return round(N(0, √|D|)) by one random word (32 bits), from the table that begins at ``at``."""
+    column = np.uint32(word) >> np.uint32(24)
+    entry = jumps[at + np.int32(column)]
+    if (np.uint32(word) & np.uint32(0xFFFFFF)) >= (entry >> np.uint32(8)):
+        column = entry & np.uint32(0xFF)
+    return np.int32(column) - _MIDDLE
+
+
+@njit(inline="always")
+def reflected(place, size):
+    """Return a value reflected into 0..size−1, the mirrors half a step beyond the ends."""
+    turn = np.int32(2) * size
+    place %= turn
+    if place < 0:  # where a remainder has the sign of what is divided
+        place += turn
+    return turn - np.int32(1) - place if place >= size else place

@@ -55,12 +55,18 @@ def gain_of(scores, v, new, old):
 
 
 @njit(inline="always")
+def eased_by(utility, violation, penalty):
+    """Return a utility as float64 with ``penalty`` for each violation, instead of more than anything else."""
+    if violation == 0:
+        return np.float64(utility)
+    violations = (np.int64(1 << (violation - 1)) - utility) >> violation
+    return np.float64(utility + (violations << violation)) - penalty * np.float64(violations)
+
+
+@njit(inline="always")
 def eased(model, utility):
     """Return a utility as float64 with ``model.penalty`` for each violation, instead of more than anything else."""
-    if model.violation == 0:
-        return np.float64(utility)
-    violations = (np.int64(1 << (model.violation - 1)) - utility) >> model.violation
-    return np.float64(utility + (violations << model.violation)) - model.penalty * np.float64(violations)
+    return eased_by(utility, model.violation, model.penalty)
 
 
 @njit(_nrt=False)

@@ -10,6 +10,7 @@ from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cuda import words
 from dmcmc.samplers.cuda.batch import choose_launch, pack
 from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE
+from dmcmc.samplers.cuda.joint import choose_lanes
 from dmcmc.samplers.cuda.launch import _chunks, sample_rows
 from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
 from dmcmc.samplers.model.chain_model import build_model
@@ -63,7 +64,7 @@ def on_cpu(sampler, local, model, key, rounds):
     return after[1]
 
 
-def same_states(sampler, locals_, limit=None):
+def same_states(sampler, locals_, limit=None, rounds_of=rounds_of):
     models = [build_model(local) for local in locals_]
     keys = [chain_key(5, local.agent) for local in locals_]
     rounds = [rounds_of(model) for model in models]
@@ -84,6 +85,30 @@ def test_gibbs_makes_the_chains_of_the_cpu(number, exchange):
 def test_any_sampler_makes_the_chains_of_the_cpu(sampler, exchange):
     locals_ = [random_local(seed, seed, **kind) for seed, kind in enumerate(KINDS[:4])]
     same_states(sampler._replace(exchange=exchange), locals_)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_joint_proposals_make_the_chains_of_the_cpu(kind):
+    def plain(model):
+        return [Round(np.full(6, 2 * model.spread, dtype=np.float32))]
+
+    locals_ = [random_local(seed, seed, **kind) for seed in range(3)]
+    same_states(metropolis.SAMPLER, locals_, rounds_of=plain)
+    same_states(metropolis.SAMPLER, locals_, limit=200, rounds_of=plain)
+
+
+def test_lanes_are_as_many_as_chains_leave():
+    heads = np.zeros((2, words.HEADER), dtype=np.int64)
+    heads[:, words.ROWS], heads[:, words.RUNS] = 24, 10
+    heads[:, words.FACTORS], heads[:, words.HIDDEN], heads[:, words.VARIABLES] = 600, 50, 51
+    assert choose_lanes(heads, True, 200_000) == (32, 128)
+    assert choose_lanes(heads, True, 4_000) == (8, 128)
+    heads[:, words.VARIABLES] = 2_000
+    assert choose_lanes(heads, False, 1_000) == (8, 32)
+    heads[:, words.VARIABLES] = 100_000
+    assert choose_lanes(heads, False, 1_000) is None
+    heads[:, words.FACTORS], heads[:, words.HIDDEN], heads[:, words.VARIABLES] = 3, 2, 3
+    assert choose_lanes(heads, True, 200_000) == (4, 128)
 
 
 def test_rows_beyond_the_memory_are_sampled_in_several_launches():
