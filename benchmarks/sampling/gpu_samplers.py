@@ -119,9 +119,7 @@ def _copied(function: Any) -> Any:
 def papers(threads: int, say: Report) -> None:
     """Gibbs and joint Metropolis-Hastings as the DMCMC paper samples (temperature 1), and whole runs around them."""
     say()
-    say(
-        "the settings of the paper's Table 1 (R = 10, S = 100) and Fig. 5 (100, 10,000), temperature 1, meeting scheduling"
-    )
+    say("the settings of the paper's Table 1 (R = 10, S = 100) and Fig. 5 (100, 10,000), temperature 1, meetings")
     say("|A|  |X|  |D|    R      S   method              sampling ms   M samples/s   run ms  S = 1: GPU, CPU")
     plain = metropolis.SAMPLER._replace(step=_copied(metropolis.step))  # the kernel around any sampler's functions
     for agents, size, domain, runs, samples in PAPER:

@@ -22,8 +22,6 @@ def jump(jumps, at, word):
 @njit(inline="always")
 def reflected(place, size):
     """Return a value reflected into 0..size−1, the mirrors half a step beyond the ends."""
-    turn = np.int32(2) * size
-    place %= turn
-    if place < 0:  # where a remainder has the sign of what is divided
-        place += turn
-    return turn - np.int32(1) - place if place >= size else place
+    while place < 0 or place >= size:  # mostly never; a division would take longer
+        place = -np.int32(1) - place if place < 0 else size + size - np.int32(1) - place
+    return place
