@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.incomplete.table import AnyTable, ListedTable
 
 _WORD = 8  # bytes of a variable's or value's index in a message
 
@@ -69,9 +69,14 @@ def util_size(message: Utils | None) -> int:
     return tables_size(tables)
 
 
-def tables_size(tables: Sequence[Table]) -> int:
-    """Return the bytes of some tables in a message."""
-    return sum(table.nbytes + _WORD * len(scope) for scope, table in tables)
+def tables_size(tables: Sequence[AnyTable]) -> int:
+    """Return the bytes of some tables in a message: of an incomplete one those of its rows."""
+    return sum(bytes_of(table) + _WORD * len(table.scope) for table in tables)
+
+
+def bytes_of(table: AnyTable) -> int:
+    """Return the bytes that a table takes as it is."""
+    return table.nbytes if isinstance(table, ListedTable) else table.values.nbytes
 
 
 def value_size(message: Chosen | None) -> int:

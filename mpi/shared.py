@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.contents import Clock, Sent, tables_size
@@ -37,8 +36,8 @@ class Handed(NamedTuple):
         When it was ready.
     """
 
-    lower: UtilMessage
-    upper: UtilMessage | None
+    lower: tuple[Table, ...]
+    upper: tuple[Table, ...] | None
     exact: bool
     clock: Clock
 

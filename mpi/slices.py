@@ -253,8 +253,8 @@ class _Best:
     def see(self, step: UtilStep, separator: Sequence[int], own: Values) -> None:
         """Look at a slice in which all of the separator has one value."""
         lowest, total = step.elimination.arithmetic.lowest, 0
-        for _, table in step.message:
-            total = max(total + table.item(), lowest)
+        for table in step.message:
+            total = max(total + table.values.item(), lowest)
         if self.total is None or total > self.total:
             found = value_step(step, separator, dict.fromkeys(separator, 0))
             known = set(separator)
@@ -270,7 +270,8 @@ def _larger(one: Utils, other: Utils) -> Utils:
 
     def larger(left: UtilMessage, right: UtilMessage) -> UtilMessage:
         pairs = zip(left, right, strict=True)
-        return tuple(Table(a.scope, np.maximum(a.values, b.values, out=a.values)) for a, b in pairs)
+        dense = ((a.scope, a.values, b.values) for a, b in pairs)
+        return tuple(Table(scope, np.maximum(one, two, out=one)) for scope, one, two in dense)
 
     lower = larger(one.lower, other.lower)
     if one.upper is one.lower and other.upper is other.lower:

@@ -13,7 +13,7 @@ bytes       the arrays' entries where all of them are small; else they follow in
 
 Nothing is pickled, so a message is as large as its tables, and no larger than that in memory. A table most of whose
 entries are the least one, −∞ as a rule (what cannot be, or cannot beat the incumbent), goes as an incomplete one: the
-places and values of the others.
+places and values of the others. If it is −∞ the receiver has an incomplete table too.
 """
 
 from collections.abc import Iterator, Sequence
@@ -24,12 +24,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.runtime.types import Array
+from dmcmc.inference.incomplete.table import AnyTable, Fields, Incomplete, ListedTable, fields_of
+from dmcmc.inference.model.arithmetic import ADDENDS, Table
+from dmcmc.inference.runtime.types import Array, Ints
 from dmcmc.mpi.contents import Chosen, Clock, Utils, Values
 
 KINDS = ("UTIL", "VALUE", "OUTSIDE", "REQUEST")
-VERSION = 4
+VERSION = 5
 _OF_VALUES = ("VALUE", "REQUEST")
 _MARK = 0x444D434D << 16  # "DMCM"
 _HEAD = 7  # words
@@ -37,6 +38,7 @@ _DTYPES = tuple(np.dtype(name) for name in ("<i4", "<i8", "<f4", "<f8", "|u1", "
 _MOST_CHECKS = 1 << 62
 _SMALL = 64  # entries of a table that goes as it is
 _LISTED_MOST = 1 << 31  # entries of a table whose places fit 32 bits
+_WHOLE, _BESIDE_LEAST, _ROWS = range(3)  # how a table goes: all entries, all but the least, what is not −∞
 _FAILED, _SAME, _LOWER, _BOTH = range(4)  # states of a message that has two sides
 
 Message = Utils | Chosen | UtilMessage | None  # None: the sender has failed
@@ -169,25 +171,35 @@ def _words_of(kind: str, message: Any) -> tuple[list[int], list[Array]]:
 def _written(tables: UtilMessage) -> tuple[list[int], list[Array]]:
     """Return the number of tables, and of each how many variables it has, which, and how it goes; and their arrays."""
     words, arrays = [len(tables)], list[Array]()
-    for scope, values in tables:
-        words += [len(scope), *scope]
-        listed = _listed(values)
-        if listed is None:
-            words.append(0)
-            arrays.append(values)
-            continue
-        least, places, entries = listed
-        words += [
-            1,
-            int(np.asarray(least, dtype=np.float64).view(np.int64)) if values.dtype.kind == "f" else int(least),
-        ]
-        words += values.shape
+    for table in tables:
+        words += [len(table.scope), *table.scope]
+        if isinstance(table, ListedTable):
+            how, least, entries = _ROWS, table.lowest, table.rows.values
+            places, shape = _short(table.rows.keys, table.shape), table.shape
+        else:
+            listed, shape = _listed(table.values), table.values.shape
+            if listed is None:
+                words.append(_WHOLE)
+                arrays.append(table.values)
+                continue
+            how, least, places, entries = listed
+        word = int(np.asarray(least, dtype=np.float64).view(np.int64)) if entries.dtype.kind == "f" else int(least)
+        words += [how, word, *shape]
         arrays += [places, entries]
     return words, arrays
 
 
-def _listed(values: Array) -> tuple[Any, Array, Array] | None:
-    """Return the least entry of a table, and places and values of the others; None where that is not much smaller."""
+def _short(keys: Ints, shape: Sequence[int]) -> Array:
+    """Return packed keys in as few bytes as they need."""
+    return keys.astype(np.int32) if _fields(shape).bits < 32 else keys
+
+
+def _fields(shape: Sequence[int]) -> Fields:
+    return fields_of(range(len(shape)), np.array(shape, dtype=np.int64))
+
+
+def _listed(values: Array) -> tuple[int, Any, Array, Array] | None:
+    """Return how a table goes, its least entry, places and values of the others; None where all is not much more."""
     if not _SMALL <= values.size < _LISTED_MOST:
         return None
     flat = np.ascontiguousarray(values).reshape(-1)
@@ -196,7 +208,14 @@ def _listed(values: Array) -> tuple[Any, Array, Array] | None:
     if 4 * np.count_nonzero(other) * (4 + flat.itemsize) > 3 * flat.nbytes:
         return None
     places = np.flatnonzero(other)
-    return least, places.astype(np.int32), flat[places]
+    entries = flat[places]
+    lowest = least == -np.inf if flat.dtype.kind == "f" else least == np.iinfo(flat.dtype).min // ADDENDS
+    if not lowest or (flat.dtype.kind == "i" and entries.min(initial=0) < least // 2):
+        return _BESIDE_LEAST, least, places.astype(np.int32), entries
+    keys = np.zeros(places.size, dtype=np.int64)
+    for digits, shift in zip(np.unravel_index(places, values.shape), _fields(values.shape).shift, strict=True):
+        keys |= digits << shift
+    return _ROWS, least, _short(keys, values.shape), entries
 
 
 def _utils(words: Iterator[int], arrays: Iterator[Array]) -> Utils | None:
@@ -210,15 +229,19 @@ def _utils(words: Iterator[int], arrays: Iterator[Array]) -> Utils | None:
 
 
 def _tables(words: Iterator[int], arrays: Iterator[Array]) -> UtilMessage:
-    tables = list[Table]()
+    tables = list[AnyTable]()
     for _ in range(next(words)):
         scope = tuple(next(words) for _ in range(next(words)))
-        if not next(words):
+        how = next(words)
+        if how == _WHOLE:
             tables.append(Table(scope, next(arrays)))
             continue
         least, shape = next(words), tuple(next(words) for _ in scope)
         places, entries = next(arrays), next(arrays)
-        fill = np.int64(least).view(np.float64) if entries.dtype.kind == "f" else least
+        fill = float(np.int64(least).view(np.float64)) if entries.dtype.kind == "f" else least
+        if how == _ROWS:
+            tables.append(ListedTable(Incomplete(scope, places.astype(np.int64), entries), shape, fill))
+            continue
         values: Array = np.full(prod(shape), fill, dtype=entries.dtype)
         values[places] = entries
         tables.append(Table(scope, values.reshape(shape)))

@@ -102,8 +102,8 @@ class KeptEntries(msgspec.Struct, frozen=True):
 class TracePoint(msgspec.Struct, frozen=True):
     """The best objective and bound known after ``time`` seconds, and what kinds of work brought it.
 
-    ``kept`` is what messages hold by then of the agents that are eliminated without what cannot beat the incumbent; None
-    where none is.
+    ``kept`` is what messages hold by then of agents that are eliminated without what cannot beat the incumbent, None
+    without any.
     """
 
     time: float

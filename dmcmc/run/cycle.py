@@ -175,7 +175,7 @@ def _slicing_now(setup: Setup, world: World, making: Making) -> Slicing | None:
     if setup.slicing is None or lower is not upper:
         return None
     own: dict[int, list[tuple[int, ...]]] = world.merged(
-        {agent: [scope for scope, _ in table.lower] for agent, table in making.tables.items()}
+        {agent: [one.scope for one in table.lower] for agent, table in making.tables.items()}
     )
     room = allowance(setup) // setup.arithmetic.dtype.itemsize
 
@@ -239,7 +239,7 @@ def _pieces_ahead(setup: Setup, world: World, making: Making) -> tuple[list[Step
         return None
     scopes = world.merged(
         {
-            agent: [[scope for scope, _ in side or ()] for side in (table.lower, table.upper)]
+            agent: [[one.scope for one in side or ()] for side in (table.lower, table.upper)]
             for agent, table in making.tables.items()
         }
     )

@@ -15,6 +15,7 @@ from math import prod
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.steps_ahead import StepAhead
 from dmcmc.inference.dpop.util_and_value import UtilMessage
+from dmcmc.inference.incomplete.table import AnyTable, ListedTable
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints
@@ -107,13 +108,18 @@ def plan_slices(
     )
 
 
-def restricted(tables: Sequence[Table], fixed: Mapping[int, int]) -> UtilMessage:
+def restricted(tables: Sequence[AnyTable], fixed: Mapping[int, int]) -> UtilMessage:
     """Return tables with one value of some variables; those axes stay, with one entry.
 
     Axes that have one entry already are left as they are.
     """
-    found = []
-    for scope, values in tables:
+    found = list[AnyTable]()
+    for table in tables:
+        shape = table.shape if isinstance(table, ListedTable) else table.values.shape
+        if not any(v in fixed and size > 1 for v, size in zip(table.scope, shape, strict=True)):
+            found.append(table)
+            continue
+        scope, values = table.scope, table.values
         place = tuple(
             slice(fixed[v], fixed[v] + 1) if v in fixed and values.shape[axis] > 1 else slice(None)
             for axis, v in enumerate(scope)

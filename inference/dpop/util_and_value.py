@@ -18,13 +18,15 @@ from dmcmc.inference.execution.relaxation import (
     eliminate_first_fitting,
     eliminate_within,
 )
-from dmcmc.inference.incomplete.listed import ListedElimination, listed_elimination
+from dmcmc.inference.incomplete.listed import ListedElimination, ListedQuery, listed_elimination
+from dmcmc.inference.incomplete.table import AnyTable, as_dense
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
 
-# Tables over parts of the sender's separator; their sum is UTIL_i, or with mini-buckets (ADPOP) not below it.
-UtilMessage = tuple[Table, ...]
+# Tables over parts of the sender's separator; their sum is UTIL_i, or with mini-buckets (ADPOP) not below it. What is
+# mostly −∞ may be incomplete.
+UtilMessage = tuple[AnyTable, ...]
 
 
 @dataclass(frozen=True)
@@ -52,11 +54,11 @@ class UtilStep:
     @property
     def total(self) -> int | float:
         """The UTIL value of a root: the best utility of its subtree, or a bound on it (encoded)."""
-        assert not any(scope for scope, _ in self.message), "only a root has no separator"
+        assert not any(table.scope for table in self.message), "only a root has no separator"
         lowest = self.elimination.arithmetic.lowest
         value: int | float = 0
-        for _, table in self.message:
-            value = max(value + table.item(), lowest)
+        for table in self.message:
+            value = max(value + table.values.item(), lowest)
         return value
 
 
@@ -80,8 +82,8 @@ class Node:
         In which its interface is eliminated; None: one is searched for.
     """
 
-    own: Sequence[Table]
-    crossing: Sequence[Table]
+    own: Sequence[AnyTable]
+    crossing: Sequence[AnyTable]
     children: Sequence[UtilMessage]
     interface: Sequence[int]
     separator: Sequence[int]
@@ -120,13 +122,13 @@ def util_step(
     order = node.order
     if order is None:
         order = best_order(scopes, node.domains, node.interface, node.separator, stop=stop).variables
-    query = Query(joined, node.domains, order, node.separator, arithmetic)
     relaxation, memory = attempts[0]
-    exact = plan_elimination(query.scopes, query.domains, query.order, query.keep)
+    exact = plan_elimination(scopes, node.domains, order, node.separator)
     if relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
-        listed = listed_elimination(query, exact, memory, stop)
+        listed = listed_elimination(ListedQuery(joined, node.domains, arithmetic), exact, memory, stop)
         if listed is not None:
             return UtilStep(listed.remaining(), listed)
+    query = Query([as_dense(table) for table in joined], node.domains, order, node.separator, arithmetic)
     named = replace(resources, user=f"agent {resources.user}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
@@ -159,7 +161,8 @@ def outside_steps(
     domains, arithmetic = node.domains, node.arithmetic
     resources = replace(resources, room=None, user="the outside of an agent")
 
-    def eliminate(tables: Sequence[Table], keep: Sequence[int]) -> UtilMessage:
+    def eliminate(given: Sequence[AnyTable], keep: Sequence[int]) -> UtilMessage:
+        tables = [as_dense(table) for table in given]
         away = [v for v in (*node.interface, *node.separator) if v not in set(keep)]
         order = best_order([t.scope for t in tables], domains, away, keep, stop=resources.backend.stop).variables
         try:

@@ -2,15 +2,16 @@
 
 from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
+from math import prod
 
 import numpy as np
 
 from dmcmc.inference.elimination.eliminate import absorb
 from dmcmc.inference.elimination.plan import Plan
-from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.incomplete.join import joined, maximised
-from dmcmc.inference.incomplete.table import Incomplete, TooWide
-from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.incomplete.table import AnyTable, Incomplete, ListedTable, TooWide, as_rows
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.memory import ACCOUNT
@@ -41,13 +42,14 @@ class ListedElimination:
     domains: Ints
     arithmetic: Arithmetic
 
-    def remaining(self) -> tuple[Table, ...]:
-        """Return the tables over kept variables, dense, none's scope inside another's; their sum is the result."""
-        found = []
-        for t in self.plan.remaining:
-            scope = self.plan.scope(t)
-            found.append(self.tables[t].reordered(scope, self.domains).dense(self.domains, self.arithmetic))
-        return absorb(found, self.arithmetic)
+    def remaining(self) -> tuple[AnyTable, ...]:
+        """Return the tables over kept variables, none's scope inside another's; their sum is the result."""
+        scopes = {t: self.plan.scope(t) for t in self.plan.remaining}
+        rows = [self.tables[t].reordered(scope, self.domains) for t, scope in scopes.items()]
+        if any(set(a) <= set(b) for a, b in permutations(scopes.values(), 2)):
+            return absorb([one.dense(self.domains, self.arithmetic) for one in rows], self.arithmetic)
+        rows.sort(key=lambda one: -len(one.scope))
+        return tuple(ListedTable.where_smaller(one, self.domains, self.arithmetic) for one in rows)
 
     def maximise(self, values: MutableMapping[int, int]) -> None:
         """Add the maximising value of every eliminated variable to a mapping; ties go to the lowest value.
@@ -69,7 +71,18 @@ class ListedElimination:
             values[variable] = 0 if best is None else best[1]
 
 
-def listed_elimination(query: Query, plan: Plan, memory: int | None, stop: Stop = NO_STOP) -> ListedElimination | None:
+@dataclass(frozen=True)
+class ListedQuery:
+    """What is eliminated, as a :class:`.Query` has it; some of its tables may be incomplete ones."""
+
+    tables: Sequence[AnyTable]
+    domains: Ints
+    arithmetic: Arithmetic
+
+
+def listed_elimination(
+    query: ListedQuery, plan: Plan, memory: int | None, stop: Stop = NO_STOP
+) -> ListedElimination | None:
     """Return the elimination with incomplete tables where that is worth it: None where dense ones should be taken.
 
     That is where dense tables do not fit, or what is possible of the joins is so little, if tables were unrelated, that
@@ -98,9 +111,9 @@ def listed_elimination(query: Query, plan: Plan, memory: int | None, stop: Stop 
         return None
 
 
-def _expected(plan: Plan, query: Query) -> float:
+def _expected(plan: Plan, query: ListedQuery) -> float:
     """Return about how many rows all joins have, if tables were unrelated."""
-    fill = {t: _fill(table.values, query.arithmetic) for t, table in enumerate(query.tables)}
+    fill = {t: _fill(table, query.arithmetic) for t, table in enumerate(query.tables)}
     rows, cells = 0.0, plan.program.cells.tolist()
     for b, variable in enumerate(plan.program.variable.tolist()):
         part = 1.0
@@ -111,14 +124,16 @@ def _expected(plan: Plan, query: Query) -> float:
     return rows
 
 
-def _fill(values: Array, arithmetic: Arithmetic) -> float:
-    return int(np.count_nonzero(values > arithmetic.threshold)) / max(1, values.size)
+def _fill(table: AnyTable, arithmetic: Arithmetic) -> float:
+    if isinstance(table, ListedTable):
+        return table.rows.rows / max(1, prod(table.shape))
+    return int(np.count_nonzero(table.values > arithmetic.threshold)) / max(1, table.values.size)
 
 
-def _carry_out(query: Query, plan: Plan, most: int, stop: Stop) -> ListedElimination:
+def _carry_out(query: ListedQuery, plan: Plan, most: int, stop: Stop) -> ListedElimination:
     """Join and maximise bucket by bucket; rows of all messages together are at most ``most``."""
     domains = query.domains
-    tables = [Incomplete.of(table, domains, query.arithmetic) for table in query.tables]
+    tables = [as_rows(table, domains, query.arithmetic) for table in query.tables]
     for b, variable in enumerate(plan.program.variable.tolist()):
         stop.check()
         parts = sorted((tables[t] for t in plan.inputs(b)), key=lambda one: one.rows)
@@ -132,5 +147,5 @@ def _carry_out(query: Query, plan: Plan, most: int, stop: Stop) -> ListedElimina
     return ListedElimination(plan, tables, domains, query.arithmetic)
 
 
-def _zeros(query: Query, variable: int) -> Array:
+def _zeros(query: ListedQuery, variable: int) -> Array:
     return np.zeros(int(query.domains[variable]), dtype=query.arithmetic.dtype)

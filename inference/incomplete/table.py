@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array, Ints
 
 KEY_BITS = 62  # of a packed key
+_SMALL = 64  # entries of a table that may always have them all
 
 
 class TooWide(ResourceError):
@@ -119,6 +121,64 @@ class Incomplete:
         at = int(self.keys.searchsorted(key))
         found: int | float | None = self.values[at].item() if at < self.rows and self.keys[at] == key else None
         return found
+
+
+@dataclass(frozen=True)
+class ListedTable:
+    """An incomplete table in place of a dense one: all entries are made when they are asked for.
+
+    Attributes
+    ----------
+    rows : Incomplete
+        What is not −∞.
+    shape : tuple of int
+        Domain sizes of the scope.
+    lowest : int or float
+        What all other entries are.
+    """
+
+    rows: Incomplete
+    shape: tuple[int, ...]
+    lowest: int | float
+
+    @property
+    def scope(self) -> tuple[int, ...]:
+        """Its variables."""
+        return self.rows.scope
+
+    @property
+    def values(self) -> Array:
+        """All entries, made anew."""
+        table: Array = np.full(prod(self.shape), self.lowest, dtype=self.rows.values.dtype)
+        fields = fields_of(range(len(self.shape)), np.array(self.shape, dtype=np.int64))
+        spread_out(self.rows.keys, self.rows.values, fields.shift, fields.mask, strides(self.shape), table)
+        return table.reshape(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes as it is."""
+        return self.rows.bytes
+
+    @classmethod
+    def where_smaller(cls, rows: Incomplete, domains: Ints, arithmetic: Arithmetic) -> "AnyTable":
+        """Return rows as they are where that takes at most half of what all entries would, and those are many."""
+        shape = tuple(int(domains[v]) for v in rows.scope)
+        if prod(shape) >= _SMALL and 2 * rows.bytes <= prod(shape) * arithmetic.dtype.itemsize:
+            return cls(rows, shape, arithmetic.lowest)
+        return rows.dense(domains, arithmetic)
+
+
+AnyTable = Table | ListedTable
+
+
+def as_dense(table: AnyTable) -> Table:
+    """Return a table with all of its entries."""
+    return table if isinstance(table, Table) else Table(table.scope, table.values)
+
+
+def as_rows(table: AnyTable, domains: Ints, arithmetic: Arithmetic) -> Incomplete:
+    """Return what is not −∞ in a table."""
+    return Incomplete.of(table, domains, arithmetic) if isinstance(table, Table) else table.rows
 
 
 def strides(sizes: Sequence[int]) -> Ints:

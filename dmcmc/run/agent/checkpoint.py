@@ -8,7 +8,7 @@ and left out: the table is made again.
 import hashlib
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from dmcmc.files.write import writing
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.errors import CheckpointWarning
@@ -115,7 +114,7 @@ class Checkpoint:
         return SampledTable(lower, upper, witness, method, 0.0, cells, updates, drawn)
 
 
-def _packed(side: str, tables: UtilMessage) -> dict[str, Array]:
+def _packed(side: str, tables: Sequence[Table]) -> dict[str, Array]:
     """Return tables as arrays by name."""
     packed: dict[str, Array] = {side: np.array([len(tables)], dtype=np.int64)}
     for number, (scope, values) in enumerate(tables):
@@ -124,7 +123,7 @@ def _packed(side: str, tables: UtilMessage) -> dict[str, Array]:
     return packed
 
 
-def _unpacked(side: str, found: Mapping[str, Array]) -> UtilMessage:
+def _unpacked(side: str, found: Mapping[str, Array]) -> tuple[Table, ...]:
     count = int(found[side][0])
     return tuple(Table(tuple(found[f"{side}_{n}_scope"].tolist()), found[f"{side}_{n}"]) for n in range(count))
 

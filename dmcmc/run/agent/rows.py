@@ -21,7 +21,8 @@ def rows_of(
     """
     shape = [int(sizes[v]) for v in interface]
     total = np.zeros(shape, dtype=arithmetic.dtype)
-    for scope, values in tables:
+    for table in tables:
+        scope, values = table.scope, table.values
         order = sorted(range(len(scope)), key=lambda axis: interface.index(scope[axis]))
         wide = [shape[i] if v in scope else 1 for i, v in enumerate(interface)]
         total = arithmetic.add(total, values.transpose(order).reshape(wide))

@@ -10,9 +10,11 @@ from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.util_and_value import Node, util_step, value_step
+from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.execution.relaxation import EXACT, Resources
 from dmcmc.inference.incomplete import listed
-from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.incomplete.table import Incomplete, ListedTable
+from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling
@@ -159,3 +161,22 @@ def test_a_util_step_of_which_little_is_possible_is_exact_where_dense_tables_do_
     expected = sum(np.diagonal(factor.table) for factor in factors)
     assert np.array_equal(sum(table.values for table in step.message), expected)
     assert value_step(step, [4], {4: 7}) == dict.fromkeys(range(5), 7)
+
+
+def test_what_is_received_incomplete_is_joined_as_it_is_and_can_be_made_dense(monkeypatch):
+    rng, size, domains = np.random.default_rng(0), 40, np.full(4, 40)
+    keys = np.unique(rng.integers(0, size, (100, 3)) @ [1 << 12, 1 << 6, 1])
+    rows = Incomplete((0, 1, 2), keys, rng.integers(0, 9, keys.size).astype(np.int32))
+    arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000, True)
+    received = ListedTable(rows, (size,) * 3, arithmetic.lowest)
+    crossing = [Table((1, 3), rng.integers(0, 9, (size, size)).astype(np.int32))]
+    node = Node([], crossing, [(received,)], [1], [0, 2, 3], domains, arithmetic)
+    step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
+    monkeypatch.setattr(listed, "_LARGE", 1 << 40)
+    dense = util_step(node)
+    assert isinstance(step.elimination, listed.ListedElimination) and isinstance(dense.elimination, Elimination)
+    (found,), (expected,) = step.message, dense.message
+    possible = expected.values > arithmetic.threshold
+    assert isinstance(found, ListedTable) and found.nbytes < expected.values.nbytes / 4
+    assert np.array_equal(found.values > arithmetic.threshold, possible)
+    assert np.array_equal(found.values[possible], expected.values[possible])
