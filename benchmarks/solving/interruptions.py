@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.harness import Columns, Report, options
-from benchmarks.solving.runs import UNBOUND
+from benchmarks.solving.runs import UNBOUND, launcher
 from dmcmc.files.write import replace_file
 
 PROBLEM = "{generator: random, agents: 6, variables_per_agent: 30, domain_size: 10, local_density: 0.5, seed: 0}"
@@ -56,10 +56,8 @@ class Process:
     def __init__(self, group: Group, folder: Path, cache: Path | None) -> None:
         self.output, self.mark = folder / "result.json", f"{MARK}={folder}"
         (folder / "run.yaml").write_text(f"problem: {PROBLEM}\nlocal: {{samples: 1000000}}\n")
-        beside = Path(sys.executable).with_name("mpirun")
-        mpirun = str(beside if beside.exists() else "mpirun")
-        launcher = [mpirun, *UNBOUND, "-n", str(group.ranks)] if group.ranks > 1 else []
-        command = [*launcher, sys.executable, "-m", "dmcmc", "run", str(folder / "run.yaml"), "--json"]
+        launch = [launcher(), *UNBOUND, "-n", str(group.ranks)] if group.ranks > 1 else []
+        command = [*launch, sys.executable, "-m", "dmcmc", "run", str(folder / "run.yaml"), "--json"]
         command += ["--output", str(self.output), *(["--timeout", group.budget] if group.budget != "none" else [])]
         environment = os.environ | {MARK: str(folder)}
         if cache is not None:

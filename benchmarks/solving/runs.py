@@ -1,5 +1,6 @@
 """The runs that budgets are measured over: instances of every family, agents, ranks, methods."""
 
+import os
 import shutil
 import sys
 from itertools import product
@@ -83,11 +84,12 @@ def command(run: Run, folder: Path, *more: str) -> list[str]:
         if not file.exists():
             family, parameters = DRAWN[run.problem]
             save(registry.generate(family, {"seed": 1, **parameters}), file)
-    launch = [_launcher(), *UNBOUND, "-n", str(run.ranks)] if run.ranks > 1 else []
+    launch = [launcher(), *UNBOUND, "-n", str(run.ranks)] if run.ranks > 1 else []
     agents = ["--agents", str(run.agents)] if run.agents else []
     return [*launch, sys.executable, "-m", "dmcmc", "solve", str(file), *agents, *METHODS[run.method], *more]
 
 
-def _launcher() -> str:
-    """Return the launcher of this environment, or else the one on the path."""
-    return shutil.which("mpiexec", path=str(Path(sys.executable).parent)) or "mpiexec"
+def launcher() -> str:
+    """Return ``$DMCMC_MPIEXEC``, or the launcher of this environment, or else the one on the path."""
+    here = str(Path(sys.executable).parent)
+    return os.environ.get("DMCMC_MPIEXEC") or shutil.which("mpiexec", path=here) or "mpiexec"

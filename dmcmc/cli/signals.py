@@ -8,6 +8,9 @@ A run whose time budget is over for some while is treated alike: some work does 
 
 Rank 0 delivers, and the launcher ends the others when it is gone. A rank that is told alone tells those of its machine;
 elsewhere it is heard when the ranks next agree, or all are ended with it.
+
+Open MPI's launcher leaves little time, and passes on nothing that is printed then: its SIGCONT, which comes first, lets
+rank 0 prepare the best so far, and what follows is printed where the launcher prints.
 """
 
 import contextlib
@@ -20,13 +23,15 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from dmcmc.mpi.launcher import announced_rank
+from dmcmc.mpi.launcher import announced_rank, by_open_mpi, print_as_launcher
 
 if TYPE_CHECKING:
     from dmcmc.mpi.world import World
     from dmcmc.run.watch.interrupt import Ending
 
 _GRACE = 0.35  # seconds in which a run delivers its answer itself: launchers that pass a signal on leave two in all
+_OPEN_MPI_GRACE = 0.05  # likewise, of the quarter of a second that Open MPI leaves
+_FRESH = 1.0  # seconds that a prepared answer is as good as a new one
 _OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
 _LAST = 1.7  # then the process ends, whatever it does
 _SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice
@@ -60,6 +65,10 @@ class Signals:
         self._claim, self._claimed = threading.Lock(), False
         self._delivered = threading.Event()
         self._code: int | None = None
+        self._hurried = by_open_mpi(os.environ)
+        self._prepared: Any = None
+        self._prepared_at = 0.0
+        self._preparing = threading.Lock()
 
     def listen(self) -> None:
         """Hear signals from now on; for a process that is a command line's own."""
@@ -69,7 +78,7 @@ class Signals:
         os.set_blocking(writer, False)
         threading.Thread(target=self._hear, args=(reader,), name="signals", daemon=True).start()
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        for number in (*_WORDS, *_PASSED_ON):
+        for number in (*_WORDS, *_PASSED_ON, *([signal.SIGCONT] if self._hurried else [])):
             signal.signal(number, _noted)
             signal.siginterrupt(number, False)
         self._listening = True
@@ -117,7 +126,7 @@ class Signals:
         """Deliver the best so far, or say that there is none; return the exit code."""
         if not self._claims():
             return self._waited()
-        best = None if self._ending is None else self._ending.best()
+        best = self._best()
         if best is not None:
             return self._once(best)
         self.tidy()
@@ -125,6 +134,20 @@ class Signals:
         self._code = 128 + self.told
         self._delivered.set()
         return self._code
+
+    def _best(self) -> Any:
+        """Return the best so far as a result; what has just been prepared is that."""
+        with self._preparing:
+            if self._ending is None or time.perf_counter() - self._prepared_at < _FRESH:
+                return self._prepared
+            return self._ending.best()
+
+    def _prepare(self) -> None:
+        """Have the best so far at hand: the end may be near."""
+        with self._preparing:
+            if self._rank == 0 and self._ending is not None and self._ending.running:
+                self._prepared = self._ending.best()
+                self._prepared_at = 0.0 if self._prepared is None else time.perf_counter()
 
     def leave(self, code: int) -> None:
         """End a process that has been told to, however much still works in it; rank 0 first."""
@@ -138,8 +161,11 @@ class Signals:
 
     def _hear(self, reader: int) -> None:
         """Wait for signals: the first starts the end, and if that takes too long, ends the process; so does another."""
-        first, told = signal.Signals(os.read(reader, 1)[0]), time.perf_counter()
-        self.told = _PASSED_ON.get(first, first)
+        while (first := signal.Signals(os.read(reader, 1)[0])) == signal.SIGCONT:
+            threading.Thread(target=self._prepare, name="prepare", daemon=True).start()
+        told, self.told = time.perf_counter(), _PASSED_ON.get(first, first)
+        if self._hurried and self._rank == 0:
+            print_as_launcher(os.getpid())
         threading.Thread(target=self._end, args=(first,), name="end", daemon=True).start()
         while (left := told + _LAST - time.perf_counter()) > 0:
             if select.select([reader], [], [], left)[0]:
@@ -156,7 +182,7 @@ class Signals:
             self._tell_others()
         if self._rank == 0:
             if self._ending is not None and self._ending.running:
-                self._delivered.wait(_GRACE)
+                self._delivered.wait(_OPEN_MPI_GRACE if self._hurried else _GRACE)
             code = self.finish()
         elif self._world is None:  # MPI may be about to start: it would hear nothing then
             code = 128 + self.told

@@ -12,6 +12,9 @@ import pytest
 from support.ranks import MPIRUN, lines, needs_mpirun
 from support.runs import hard_problem, written
 
+from dmcmc.cli.signals import Signals
+from dmcmc.run.watch.interrupt import Ending
+
 STUCK = str(Path(__file__).with_name("stuck.py"))
 SOON = 30  # seconds: on a machine that is busy; what is stuck never ends
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -124,3 +127,34 @@ def test_ranks_end_together_whether_all_are_told_or_one_that_is_stuck(config, al
 @needs_mpirun
 def test_ranks_without_an_answer_say_so_once(config):
     assert Stuck("dividing", config, ranks=2).after(signal.SIGINT)[2] == ["dmcmc: interrupted: there is no answer yet"]
+
+
+def test_what_has_just_been_prepared_is_delivered_without_another_look():
+    looks = []
+
+    def best():
+        looks.append(len(looks))
+        return len(looks)
+
+    told = Signals()
+    told._ending = Ending(best=best)
+    told._prepare()
+    assert (told._best(), told._best()) == (1, 1)
+    told._prepared_at -= 10
+    assert told._best() == 2
+
+
+def test_where_the_launcher_passes_nothing_on_a_rank_prints_where_it_prints(tmp_path):
+    launcher, rank = tmp_path / "mpirun", tmp_path / "rank.py"
+    launcher.symlink_to("/bin/sh")
+    rank.write_text(
+        "import os\n"
+        "from dmcmc.mpi.launcher import print_as_launcher\n"
+        "print_as_launcher(os.getpid())\n"
+        "os.write(1, b'an answer')\n"
+        "os.write(2, b'a line')\n"
+    )
+    command = f"(exec '{sys.executable}' '{rank}' > '{tmp_path}/lost' 2>&1); :"
+    shown = subprocess.run([launcher, "-c", command], capture_output=True, text=True, check=True)
+    assert (shown.stdout, shown.stderr) == ("an answer", "a line")
+    assert (tmp_path / "lost").read_text() == ""
