@@ -77,6 +77,22 @@ def place_agents(costs: Sequence[float], ranks: int) -> tuple[int, ...]:
     return tuple(owner)
 
 
+def helpers_of(costs: Sequence[float], owner: Sequence[int], ranks: int) -> tuple[tuple[int, ...], ...]:
+    """Return for each agent the ranks that work on its rows beside its own: those without an agent, one by one each to
+    the agent that has most work for each of its ranks.
+
+    Examples
+    --------
+    >>> helpers_of([5.0, 1.0], (0, 1), ranks=4)
+    ((2, 3), ())
+    """
+    found: list[list[int]] = [[] for _ in owner]
+    for rank in sorted(set(range(ranks)) - set(owner)) if found else ():
+        busiest = max(range(len(found)), key=lambda agent: (costs[agent] / (1 + len(found[agent])), -agent))
+        found[busiest].append(rank)
+    return tuple(map(tuple, found))
+
+
 def _busiest(costs: Sequence[float], owner: Sequence[int], ranks: int) -> float:
     """Return the work of the rank that has most of it."""
     load = [0.0] * ranks

@@ -74,29 +74,29 @@ class World:
         """Return rank 0's value on every rank; ``what`` it is for names it in :meth:`counted`."""
         if self.comm is None:
             return value
-        data = self._packed(value, what, self.size - 1) if self.rank == 0 else None
+        data = self.packed(value, what, self.size - 1) if self.rank == 0 else None
         found = self.comm.bcast(data, root=0)
-        return value if self.rank == 0 else pickle.loads(found)
+        return value if self.rank == 0 else self.unpacked(found)
 
     def gather(self, value: Any, what: str = "gather") -> list[Any] | None:
         """Return every rank's value on rank 0, in the order of ranks, and None elsewhere."""
         if self.comm is None:
             return [value]
-        gathered = self.comm.gather(self._packed(value, what, 1 if self.rank else 0), root=0)
-        return [pickle.loads(data) for data in gathered] if self.rank == 0 else None
+        gathered = self.comm.gather(self.packed(value, what, 1 if self.rank else 0), root=0)
+        return [self.unpacked(data) for data in gathered] if self.rank == 0 else None
 
     def allgather(self, value: Any, what: str = "allgather") -> list[Any]:
         """Return every rank's value on every rank."""
         if self.comm is None:
             return [value]
-        return [pickle.loads(data) for data in self.comm.allgather(self._packed(value, what, self.size - 1))]
+        return [self.unpacked(data) for data in self.comm.allgather(self.packed(value, what, self.size - 1))]
 
     def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
         """Hand each rank its part, and return what all ranks have for this one; None if no rank has anything."""
         if self.comm is None or not self.comm.allreduce(sum(map(len, parts))):
             return None
         found: list[Array] = self.comm.alltoall(list(parts))
-        self._add(what, self.size - 1, sum(part.nbytes for part in parts))
+        self.count(what, self.size - 1, sum(part.nbytes for part in parts))
         return found
 
     def counted(self) -> dict[str, tuple[int, int]]:
@@ -107,14 +107,20 @@ class World:
         counted, self._control = self._control, None
         return counted or {}
 
-    def _packed(self, value: Any, what: str, receivers: int) -> bytes:
+    def packed(self, value: Any, what: str, receivers: int) -> bytes:
         """Return a value as the bytes that other ranks get, and count them; mpi4py's own pickling stays as it is."""
         data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         if receivers:
-            self._add(what, receivers, receivers * len(data))
+            self.count(what, receivers, receivers * len(data))
         return data
 
-    def _add(self, what: str, count: int, size: int) -> None:
+    @staticmethod
+    def unpacked(data: bytes) -> Any:
+        """Return the value that :meth:`packed` has made bytes of."""
+        return pickle.loads(data)
+
+    def count(self, what: str, count: int, size: int) -> None:
+        """Count messages to other ranks, and their bytes, by name."""
         self._control = self._control or {}
         before = self._control.get(what, (0, 0))
         self._control[what] = before[0] + count, before[1] + size
@@ -129,13 +135,11 @@ class World:
             if failure is not None:
                 raise failure
             return
-        shared = failure if failure is None or isinstance(failure, DmcmcError) else _told(failure, self.rank)
-        told: list[DmcmcError | None] = self.allgather(shared, "agree")
-        failures = [(_severity(e), e.order, rank, e) for rank, e in enumerate(told) if e is not None]
-        if failures:
-            _, _, rank, error = min(failures, key=lambda found: found[:3])
-            self.agreed = failure if failure is not None and rank == self.rank else error
-            raise self.agreed
+        told = self.allgather(shared_form(failure, self.rank), "agree")
+        error = worst(told, failure, self.rank)
+        if error is not None:
+            self.agreed = error
+            raise error
 
     def together(self, work: Callable[[], T]) -> T:
         """Return what this rank's part of something makes; an error on one rank is raised on all.
@@ -214,10 +218,21 @@ def connect() -> World:
     return world
 
 
-def _told(error: Exception, rank: int) -> FailedElsewhere:
-    """Return what other ranks are told of an error."""
-    message = " ".join(str(error).split())[:500]
-    return FailedElsewhere(f"rank {rank} has failed: {type(error).__name__}{message and ': '}{message}")
+def shared_form(failure: Exception | None, rank: int) -> DmcmcError | None:
+    """Return what other ranks are told of an error: itself if it is meant for users, else whose it is."""
+    if failure is None or isinstance(failure, DmcmcError):
+        return failure
+    message = " ".join(str(failure).split())[:500]
+    return FailedElsewhere(f"rank {rank} has failed: {type(failure).__name__}{message and ': '}{message}")
+
+
+def worst(told: Sequence[DmcmcError | None], failure: Exception | None, rank: int) -> Exception | None:
+    """Return the worst of all ranks' errors, this rank's as it is; None where there is none."""
+    failures = [(_severity(e), e.order, number, e) for number, e in enumerate(told) if e is not None]
+    if not failures:
+        return None
+    _, _, whose, error = min(failures, key=lambda found: found[:3])
+    return failure if failure is not None and whose == rank else error
 
 
 def _severity(error: Exception) -> int:

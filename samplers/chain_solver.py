@@ -7,6 +7,7 @@ modules are imported when they are first of use.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.compile_error import explain
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
+from dmcmc.samplers.contract.team import said_by_first, share_of
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.model.chain_model import MOST_ENTRIES, column_entries
@@ -80,6 +83,7 @@ class ChainSolver:
         """Sample every agent, to go on with later: on the GPU where that is quicker, else spread over the threads.
 
         When it is time to stop, rows stay as they are: at first they have the incumbent's hidden values, or the first.
+        The ranks of a team divide an agent's rows among their threads; its GPU the first of them has for itself.
 
         Raises
         ------
@@ -93,6 +97,11 @@ class ChainSolver:
                 stop.check()
             planned.append(Chains(local, sampling, self.sampler, kernel))
         try:
+            if sampling.team.size > 1 and not _left_to_one(planned, sampling):
+                _in_a_team(planned[0], sampling, threads)
+                return [*planned]
+            if sampling.team.rank > 0:
+                return [*planned]
             started = _on_gpu(self.sampler, planned, sampling)
             left, halt = [chains for chains in started if isinstance(chains, Chains)], np.zeros(1, dtype=np.uint8)
             if sampling.seconds is not None:
@@ -107,6 +116,41 @@ class ChainSolver:
         for _ in started:
             sampling.progress(1)
         return started
+
+
+def _left_to_one(planned: Sequence[Chains], sampling: Sampling) -> bool:
+    """Return whether the first rank of a team samples alone, on its GPU."""
+    alone = sampling.backend.samples_on_gpu(sum(chains.planned for chains in planned))
+    return said_by_first(sampling.team, alone)
+
+
+def _in_a_team(chains: Chains, sampling: Sampling, threads: int) -> None:
+    """Sample an agent on several ranks: each has a share of the rows, and hears of all others' after every round.
+
+    Random numbers are keyed by rows, so the rows' states are those of one rank.
+    """
+    team, stop, halt = sampling.team, sampling.backend.stop, np.zeros(1, dtype=np.uint8)
+    shares = [share_of(chains.local.rows, team, rank) for rank in range(team.size)]
+    begin, end = shares[team.rank]
+    if sampling.seconds is not None:
+        seconds = chains.pace() * chains.planned / (threads * team.size)
+        slowest = max(float(part[0][0]) for part in team.together(lambda: [np.array([seconds])]))
+        if slowest > sampling.seconds:
+            chains.shorten(sampling.seconds / slowest)
+
+    def sample(number: int) -> list[Array]:
+        draws, tasks = chains.updates, chains.tasks(number, threads, halt, np.arange(begin, end))
+        whole = not stop.over and run_watched(tasks, threads, stop, halt)
+        return chains.part(begin, end, draws, whole)
+
+    for number in range(len(chains.rounds)):
+        parts = team.together(partial(sample, number))
+        for rank, part in enumerate(parts):
+            if rank != team.rank:
+                chains.take(*shares[rank], part)
+        if not all(part[0][0] for part in parts):
+            break
+    sampling.progress(1)
 
 
 class DeviceChains:

@@ -17,6 +17,7 @@ from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.inference.runtime.types import Number
+from dmcmc.mpi.team import Team
 from dmcmc.mpi.world import World
 from dmcmc.run.agent.agent import Agent, Means
 from dmcmc.run.agent.checkpoint import Checkpoint
@@ -32,6 +33,7 @@ from dmcmc.samplers.auto.choose import FIRST_SHARE, Choice, bound_seconds, sampl
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
+from dmcmc.samplers.contract.team import said_by_first
 from dmcmc.samplers.methods.block_chains import frozen
 from dmcmc.samplers.methods.blocks import BlockSolver, sampled_from
 from dmcmc.samplers.row_choice import choose_rows
@@ -65,46 +67,80 @@ def first_tables(
     near
         Whether at most what some agents can be worth makes the gap as small as was asked for.
     """
+    helped = setup.helped_by(world.rank)
+    served = [*mine] if helped is None else [helped]
+    with Team(world, served[0] if any(setup.helpers) else None, helped is None) as team:
+        checkpoint = None if team.rank else _checkpoint(setup, best)
+        eliminating = partial(_exact_tables, setup, served, advance, checkpoint, team)
+        exact, given_up = world.together(partial(team.run, eliminating))
+        setup = setup.changed(world.merged({} if team.rank else given_up))
+        settings = _first_sampling(setup, best, advance)
+        sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
+        settings = replace(settings, team=team)
+        sampling = partial(_agents, setup, mine, exact, sides, settings, checkpoint, best, near)
+        if helped is not None:
+            sampling = partial(_help, setup, helped, sides, settings)
+        agents = world.together(partial(team.run, sampling))
+    return setup, agents, sides
+
+
+def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
+    """Return what local solvers are told for first tables."""
+    stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
+    seconds = _SAMPLED * max(0.0, setup.backend.stop.until - _now()) if setup.timed else None
+    known = None if setup.config.polish == "none" else best
+    backend = replace(setup.backend, stop=stop)
+    return replace(setup.sampling(), progress=advance, backend=backend, seconds=seconds, incumbent=known)
+
+
+def _agents(
+    setup: Setup,
+    mine: Sequence[int],
+    exact: Eliminated,
+    sides: Sides,
+    settings: Sampling,
+    checkpoint: Checkpoint | None,
+    best: NDArray[np.int64] | None,
+    near: Callable[[Mapping[int, Number]], bool],
+) -> dict[int, Agent]:
+    """Return this rank's agents: those that have been eliminated, and all others sampled and bounded."""
 
     def bounds_of(agents: Mapping[int, Agent]) -> dict[int, Number]:
         return loose_bounds(
             setup.division, setup.arithmetic, [a for a in agents if agents[a].table.upper is not None], agents
         )
 
-    checkpoint = _checkpoint(setup, best)
-    exact, given_up = world.together(partial(_exact_tables, setup, mine, advance, checkpoint))
-    setup = setup.changed(world.merged(given_up))
-    stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
-    seconds = _SAMPLED * max(0.0, setup.backend.stop.until - _now()) if setup.timed else None
-    known = None if setup.config.polish == "none" else best
-    settings = replace(
-        setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop), seconds=seconds, incumbent=known
-    )
-    sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
-
-    def agents() -> dict[int, Agent]:
-        means = Means(setup.sampling(), setup.config.budget.gap)
-        made = {a: _agent(setup, means, a, table) for a, table in exact.tables.items()}
+    means = Means(setup.sampling(), setup.config.budget.gap)
+    made = {a: _agent(setup, means, a, table) for a, table in exact.tables.items()}
+    if checkpoint is not None and not setup.timed:
+        made |= _restored(setup, means, [a for a in mine if a not in made], sides, checkpoint)
+    left = [a for a in mine if a not in made]
+    if settings.team.size > 1:
+        said_by_first(settings.team, bool(left))
+    for numbers in _portions(setup, left, checkpoint is not None):
+        new = _sampled_agents(setup, means, numbers, sides, settings)
+        for number, spent in exact.given_up.items():
+            if number in new:
+                new[number].in_vain = spent
+                new[number].brought.append(Brought(ELIMINATE, spent, new[number].price or 0.0))
+        made.update(new)
+        unbounded = [made[a] for a in numbers if made[a].table.upper is None]
+        _first_bounds(setup, unbounded, lambda: near(bounds_of(made)))
         if checkpoint is not None and not setup.timed:
-            made |= _restored(setup, means, [a for a in mine if a not in made], sides, checkpoint)
-        for numbers in _portions(setup, [a for a in mine if a not in made], checkpoint is not None):
-            new = _sampled_agents(setup, means, numbers, sides, settings)
-            for number, spent in exact.given_up.items():
-                if number in new:
-                    new[number].in_vain = spent
-                    new[number].brought.append(Brought(ELIMINATE, spent, new[number].price or 0.0))
-            made.update(new)
-            unbounded = [made[a] for a in numbers if made[a].table.upper is None]
-            _first_bounds(setup, unbounded, lambda: near(bounds_of(made)))
-            if checkpoint is not None and not setup.timed:
-                _keep(setup, new.values(), checkpoint)
-        if not setup.timed:
-            for agent in made.values():
-                if agent.filtered is not None:
-                    agent.filter(best, setup.backend, float("inf"))
-        return made
+            _keep(setup, new.values(), checkpoint)
+    if not setup.timed:
+        for agent in made.values():
+            if agent.filtered is not None:
+                agent.filter(best, setup.backend, float("inf"))
+    return made
 
-    return setup, world.together(agents), sides
+
+def _help(setup: Setup, number: int, sides: Sides, settings: Sampling) -> dict[int, Agent]:
+    """Sample a share of the rows of another rank's agent, if that has no table of it yet."""
+    method = setup.methods[number]
+    if said_by_first(settings.team, False) and isinstance(registry.get(method), ChainSolver | BlockSolver):
+        _sampled(setup, method, [sides.lower.local(setup.division.locals[number])], settings)
+    return {}
 
 
 def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | None:
@@ -169,20 +205,8 @@ def _sampled_agents(
     watched = setup.config.local.method == "auto"
     for method in sorted({setup.methods[a] for a in numbers}):
         batch = [a for a in numbers if setup.methods[a] == method]
-        solver, locals_ = registry.get(method), [sides.lower.local(setup.division.locals[a]) for a in batch]
-        chains: Sequence[Resumable | None] = [None] * len(batch)
-        tables, started = list[SampledTable](), list[Any]()
-        if setup.timed and isinstance(solver, ChainSolver | BlockSolver):
-            started = solver.start(locals_, settings)
-            for begun in started:
-                settings.backend.stop.check()
-                tables.append(begun.table())
-            chains = started
-        elif watched and isinstance(solver, ChainSolver):
-            started = solver.start(locals_, settings)
-            tables = [_thawed(local, one, settings) for local, one in zip(locals_, started, strict=True)]
-        else:
-            tables = solver.solve(locals_, settings)
+        locals_ = [sides.lower.local(setup.division.locals[a]) for a in batch]
+        tables, chains = _sampled(setup, method, locals_, settings)
         for number, local, run, table in zip(batch, locals_, chains, tables, strict=True):
             whole = setup.division.locals[number]
             if local is not whole:  # exact for the listed rows only
@@ -196,6 +220,25 @@ def _sampled_agents(
     return agents
 
 
+def _sampled(
+    setup: Setup, method: str, locals_: Sequence[LocalProblem], settings: Sampling
+) -> tuple[list[SampledTable], Sequence[Resumable | None]]:
+    """Return sampled tables, and chains to go on with later where that may be."""
+    solver, tables = registry.get(method), list[SampledTable]()
+    if setup.timed and isinstance(solver, ChainSolver | BlockSolver):
+        started: Sequence[Any] = solver.start(locals_, settings)
+        for begun in started:
+            settings.backend.stop.check()
+            tables.append(begun.table())
+        return tables, started
+    if setup.config.local.method == "auto" and isinstance(solver, ChainSolver):
+        started = solver.start(locals_, settings)
+        tables = [_thawed(local, one, settings) for local, one in zip(locals_, started, strict=True)]
+    else:
+        tables = solver.solve(locals_, settings)
+    return tables, [None] * len(locals_)
+
+
 def _thawed(local: LocalProblem, chains: Resumable, settings: Sampling) -> SampledTable:
     """Return what an agent's chains have found; where they are frozen, what block moves then make of it."""
     table = chains.table()
@@ -206,18 +249,20 @@ def _thawed(local: LocalProblem, chains: Resumable, settings: Sampling) -> Sampl
 
 
 def _exact_tables(
-    setup: Setup, mine: Sequence[int], advance: Callable[[int], None], checkpoint: Checkpoint | None
+    setup: Setup, served: Sequence[int], advance: Callable[[int], None], checkpoint: Checkpoint | None, team: Team
 ) -> tuple[Eliminated, dict[int, Choice]]:
-    """Return the tables of this rank's exact agents, and what those do instead that were given up."""
+    """Return the tables of exact agents, and what those do instead that were given up."""
     kept: dict[int, SampledTable] = {}
-    wanted = [(setup.division.locals[a], setup.choices[a].seconds) for a in mine if setup.methods[a] == "exact"]
+    wanted = [(setup.division.locals[a], setup.choices[a].seconds) for a in served if setup.methods[a] == "exact"]
     if checkpoint is not None:
         found_before = {local.agent: checkpoint.find(local, "exact", "none") for local, _ in wanted}
         kept = {agent: table for agent, table in found_before.items() if table is not None}
     finished = None if checkpoint is None else partial(checkpoint.keep, "none")
     exact = [(local, seconds) for local, seconds in wanted if local.agent not in kept]
+    if team.size > 1 and not said_by_first(team, bool(exact)):
+        exact = []
     stop = setup.backend.stop.by(_exact_end(setup))
-    settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop))
+    settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop), team=team)
     needed = [(local, seconds) for local, seconds in exact if setup.surveys[local.agent].obstacle]
     others = [(local, seconds) for local, seconds in exact if not setup.surveys[local.agent].obstacle]
     found = eliminate_in_turn(others, settings, setup.timed, finished=finished)

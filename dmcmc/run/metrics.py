@@ -257,6 +257,7 @@ def guarantee_of(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[Guaran
 def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
     """Return what was chosen, as plain data."""
     names = setup.problem.agents
+    helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
     return {
         "arithmetic": setup.arithmetic.dtype.name,
         "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(setup.tree.parent)},
@@ -274,6 +275,7 @@ def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object
         },
         "combine": {a.name: "exact" if a.z is None else f"mini-bucket, z = {a.z}" for a in agents},
         "ranks": dict(zip(names, setup.owner, strict=True)),
+        **helpers,
     }
 
 

@@ -18,7 +18,7 @@ from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.contents import Sent
-from dmcmc.mpi.placement import place
+from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import room_for_steps, shares_a_core, slicing_ahead
@@ -61,6 +61,8 @@ class Setup(Divided):
         Whether one rank of each node combines for all of its agents.
     told : dict
         What agents have sent to find their tree.
+    helpers : tuple of tuple of int
+        Of each agent the ranks that work on its rows beside its own: those that own no agent.
     """
 
     tree: PseudoTree
@@ -74,6 +76,7 @@ class Setup(Divided):
     slicing: Slicing | None = None
     one_core: bool = False
     told: Mapping[int, Sent] = field(default_factory=dict)
+    helpers: tuple[tuple[int, ...], ...] = ()
 
     @property
     def methods(self) -> tuple[str, ...]:
@@ -101,6 +104,10 @@ class Setup(Divided):
     def of_rank(self, rank: int) -> list[int]:
         """Return the agents that a rank works for."""
         return [agent for agent, owner in enumerate(self.owner) if owner == rank]
+
+    def helped_by(self, rank: int) -> int | None:
+        """Return the agent whose rows a rank without an agent of its own works on."""
+        return next((agent for agent, ranks in enumerate(self.helpers) if rank in ranks), None)
 
     def ending(self, stop: Stop) -> "Setup":
         """Return the same for work that has to end."""
@@ -142,12 +149,15 @@ class Placed(NamedTuple):
         Of the budget.
     told : dict
         What agents have sent to find the tree.
+    helpers : tuple of tuple of int
+        Ranks that work on each agent's rows, too.
     """
 
     tree: PseudoTree
     owner: tuple[int, ...]
     shares: Shares
     told: Mapping[int, Sent] = {}
+    helpers: tuple[tuple[int, ...], ...] = ()
 
 
 def plan(
@@ -197,15 +207,17 @@ def plan(
         return limits, rates, choices, room, places, slicing
 
     limits, rates, choices, room, owner, slicing = world.decided(decision)
+    owner = known.owner or owner
     one_core = shares_a_core(parts, tree, config.combine.mode, backend, world)
     return Setup(
         *(parts.asked, parts.original, problem, config, division, arithmetic),
         *(tree, surveys, choices, limits, rates, room),
-        owner=known.owner or owner,
+        owner=owner,
         backend=backend,
         slicing=slicing,
         one_core=one_core,
         told=known.told,
+        helpers=known.helpers or helpers_of([choice.seconds for choice in choices], owner, world.size),
     )
 
 

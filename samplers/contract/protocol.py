@@ -15,6 +15,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.incomplete.kept import Kept
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.samplers.contract.team import ALONE, Team
 from dmcmc.samplers.model.rounds import Rounds
 from dmcmc.samplers.model.schedule import Temperature
 
@@ -41,6 +42,9 @@ class Sampling:
         None leaves them as they are.
     incumbent : (n,) int64 or None
         Values of all variables of the problem: rows begin with its hidden values, and are never worse.
+    team : Team
+        The ranks among which the rows of an agent are divided: there is one agent, if there are several. Solvers that
+        know nothing of it do all the work on the first of them.
     """
 
     arithmetic: Arithmetic
@@ -52,6 +56,7 @@ class Sampling:
     progress: Callable[[int], None] = lambda _: None
     seconds: float | None = None
     incumbent: NDArray[np.int64] | None = None
+    team: Team = ALONE
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Run a sampler's chains on the CPU: every row, every run, best state kept (DMCMC paper, Algorithm 2 lines 9-10)."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -14,6 +14,7 @@ from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.model.chain_model import build_model, flatten_local
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
@@ -143,6 +144,24 @@ class Chains:
         self.draws.append(made * len(self.local.hidden))
         if not this.repair and made == (end - begin) * self.runs * this.temperatures.size:
             self.drawn[begin:end] += self.runs * this.temperatures.size
+
+    def part(self, begin: int, end: int, draws: int, whole: bool) -> list[Array]:
+        """Return what a round has made of some rows, for other ranks.
+
+        Parameters
+        ----------
+        draws
+            Made so far before the round.
+        whole
+            Whether there was time for all of it.
+        """
+        counts = np.array([whole, self.updates - draws], dtype=np.int64)
+        return [counts, self.drawn[begin:end], self.after[0][begin:end], self.after[1][begin:end]]
+
+    def take(self, begin: int, end: int, part: Sequence[Array]) -> None:
+        """Take what another rank's round has made of some rows."""
+        counts, self.drawn[begin:end], self.after[0][begin:end], self.after[1][begin:end] = part
+        self.draws.append(int(counts[1]))
 
     def pace(self) -> float:
         """Return the seconds that a draw takes, from a few trials of one row over all temperatures."""

@@ -23,6 +23,7 @@ from dmcmc.samplers.blocks.room import Priced
 from dmcmc.samplers.blocks.search import DESCENT, BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.starts import Starts, starts_of
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
+from dmcmc.samplers.contract.team import said_by_first, share_of
 from dmcmc.samplers.methods.block_chains import NAME, BlockChains, graph_of
 from dmcmc.samplers.model.rng import chain_key
 
@@ -94,23 +95,40 @@ def _sampled(local: LocalProblem, sampling: Sampling, first: States, work: int, 
     key = np.array(chain_key(sampling.seed, local.agent), dtype=np.uint64)
     order = order_for_cuts(graph, stop)
     starts = None if order is None else starts_of(graph, order, first[0].astype(np.int64), key, stop)
-    if sampling.backend.samples_on_gpu(local.rows * work // _DRAW) and _fit_device(graph):
+    alone, team = sampling.backend.samples_on_gpu(local.rows * work // _DRAW) and _fit_device(graph), sampling.team
+    if team.size > 1:
+        alone = said_by_first(team, alone)
+    if alone and team.rank > 0:
+        return first
+    if alone:
         found = _on_gpu(graph, key, sampling, first, work, (order, starts))
         if found is not None:
             return found
     if sampling.seconds is not None:
-        work = min(work, int(sampling.seconds * sampling.backend.threads * _RATE / max(1, rows)))
-    return _on_cpu(graph, key, sampling, first, work, starts)
+        ranks = 1 if alone else team.size
+        work = min(work, int(sampling.seconds * ranks * sampling.backend.threads * _RATE / max(1, rows)))
+    if alone or team.size == 1:
+        return _on_cpu(graph, key, sampling, first, work, starts)
+    parts = team.together(lambda: [_on_cpu(graph, key, sampling, first, work, starts, share_of(local.rows, team))])
+    return np.concatenate([part[0] for part in parts])
 
 
 def _on_cpu(
-    graph: Priced, key: NDArray[np.uint64], sampling: Sampling, first: States, work: int, starts: Starts | None
+    graph: Priced,
+    key: NDArray[np.uint64],
+    sampling: Sampling,
+    first: States,
+    work: int,
+    starts: Starts | None,
+    share: tuple[int, int] | None = None,
 ) -> States:
-    """Anneal rows, on all threads."""
-    threads, halt, states = sampling.backend.threads, np.zeros(1, dtype=np.uint8), first.copy()
+    """Anneal rows, all or a share of them, on all threads; return their states."""
+    threads, halt = sampling.backend.threads, np.zeros(1, dtype=np.uint8)
+    lowest, end = (0, first.shape[0]) if share is None else share
+    states = first[lowest:end].copy()
 
     def sample(begin: int) -> None:
-        for row in range(begin, states.shape[0], threads):
+        for row in range(begin, end, threads):
             if halt[0]:
                 return
             z = first[row].astype(np.int64)
@@ -118,9 +136,9 @@ def _on_cpu(
             if starts is not None:
                 z = max(z, starts.draw(row, 0, z), key=search.worth)
             search.improve(z, int(DESCENT * work), halt)
-            states[row] = search.anneal(z, work - int(DESCENT * work), halt)
+            states[row - lowest] = search.anneal(z, work - int(DESCENT * work), halt)
 
-    tasks = [partial(sample, begin) for begin in range(min(threads, states.shape[0]))]
+    tasks = [partial(sample, begin) for begin in range(lowest, min(lowest + threads, end))]
     run_watched(tasks, threads, sampling.backend.stop, halt)
     return states
 

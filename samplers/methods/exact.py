@@ -20,10 +20,13 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import flatten
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
+from dmcmc.samplers.contract.team import share_of
 
 _KEPT = 1 << 28  # bytes of an agent's tables that are kept until VALUE asks for hidden values
 _LITTLE = 1 << 16  # bytes that are always kept
+_DIVIDED, _SAVED = 1 << 26, 0.8  # cells of an agent that is divided among ranks, and the part of them left at most
 _LOOKED_UP = 1 << 22  # rows times variables of an agent whose hidden values are all looked up before its tables go
 
 Witness = Callable[[Mapping[int, int]], dict[int, int]]
@@ -48,6 +51,10 @@ class ExactSolver:
         OutOfTime
             As the backend says.
         """
+        if sampling.team.size > 1 and len(problems) == 1:
+            found = _solve_by_rows(problems[0], sampling)
+            if found is not None or sampling.team.rank > 0:
+                return [] if found is None else [found]
         size, most = sampling.arithmetic.dtype.itemsize, _most_kept()
         tables: dict[int, SampledTable] = {}
         batch: list[int] = []
@@ -120,10 +127,76 @@ def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:
     if local.rows * local.domains.size <= _LOOKED_UP:
         witness = partial(_witness_found, local, _all_witnesses(local, done))
     else:
-        stop = sampling.backend.stop  # VALUE is after this agent's own end, but hears of Ctrl-C
-        later = stop if stop is NO_STOP else replace(stop, until=float("inf"))
-        witness = partial(witness_anew, local, arithmetic, replace(sampling.backend, stop=later))
+        witness = _later(local, sampling)
     return _table(left, witness, time.perf_counter() - start, done.plan.cells)
+
+
+def _solve_by_rows(local: LocalProblem, sampling: Sampling) -> SampledTable | None:
+    """Eliminate an agent on several ranks, each for some values of an interface variable.
+
+    Returns
+    -------
+    SampledTable or None
+        None where the first of the ranks does all of it: little is to be done, or floats would be added in another
+        order.
+    """
+    start, team, arithmetic = time.perf_counter(), sampling.team, sampling.arithmetic
+
+    def chosen() -> list[Array]:
+        return [np.array([_divided_variable(local, team.size, arithmetic), *local.order.variables], dtype=np.int64)]
+
+    v, *order = team.together(chosen)[0][0].tolist()
+    if v < 0:
+        return None
+
+    def share() -> list[Array]:
+        begin, end = share_of(int(local.domains[v]), team)
+        if begin == end:
+            return []
+        tables = [
+            Table(scope, values[tuple(slice(begin, end) if u == v else slice(None) for u in scope)])
+            for scope, values in map(arithmetic.encode, local.factors)
+        ]
+        plan = plan_elimination([t.scope for t in tables], _with_size(local, v, end - begin), order, local.interface)
+        left = sampling.backend.eliminate(tables, plan, arithmetic).remaining()
+        return [array for scope, values in left for array in (np.array(scope, dtype=np.int64), values)]
+
+    parts = [part for part in team.together(share) if part]
+    found = []
+    for number in range(0, len(parts[0]), 2):
+        scope = tuple(parts[0][number].tolist())
+        pieces = [part[number + 1] for part in parts]
+        found.append(Table(scope, np.concatenate(pieces, axis=scope.index(v)) if v in scope else pieces[0].copy()))
+    sampling.progress(1)
+    return _table(tuple(found), _later(local, sampling), time.perf_counter() - start, local.plan.cells)
+
+
+def _divided_variable(local: LocalProblem, ranks: int, arithmetic: Arithmetic) -> int:
+    """Return the interface variable by whose values an elimination is best divided among ranks; −1 for none."""
+    best, least = -1, _SAVED * local.plan.cells
+    if not arithmetic.exact or local.plan.cells < _DIVIDED:
+        return best
+    for v in local.interface:
+        sizes = _with_size(local, v, -(-int(local.domains[v]) // ranks))
+        scopes = [f.scope for f in local.factors]
+        cells = plan_elimination(scopes, sizes, local.order.variables, local.interface).cells
+        if cells < least:
+            best, least = v, cells
+    return best
+
+
+def _with_size(local: LocalProblem, variable: int, size: int) -> NDArray[np.int64]:
+    """Return the domain sizes with another one of a variable."""
+    sizes = local.domains.copy()
+    sizes[variable] = size
+    return sizes
+
+
+def _later(local: LocalProblem, sampling: Sampling) -> Witness:
+    """Return what eliminates an agent's row again when VALUE asks for it."""
+    stop = sampling.backend.stop  # VALUE is after this agent's own end, but hears of Ctrl-C
+    later = stop if stop is NO_STOP else replace(stop, until=float("inf"))
+    return partial(witness_anew, local, sampling.arithmetic, replace(sampling.backend, stop=later))
 
 
 def _table(left: tuple[Table, ...], witness: Witness, seconds: float, cells: int) -> SampledTable:

@@ -28,15 +28,17 @@ import json, sys
 import dmcmc
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import connect
+from dmcmc.samplers.methods import exact
 
 Post.limit = 100  # tables go in many slices
+exact._DIVIDED = 0  # cells from which ranks eliminate an agent together
 world = connect()
 if world.size > 2:  # as on two nodes
     world.node_comm = world.comm.Split(world.rank % 2)
     world.leaders = tuple(world.comm.allgather(world.node_comm.bcast(world.rank)))
 found = {}
 for name in sys.argv[2:]:
-    for method in ("exact", "gibbs", "auto"):
+    for method in ("exact", "gibbs", "auto", *("annealing", "tempering", "blocks") * ("two_agents" in name)):
         bound = "none" if "agents" in name or "infeasible" in name else "auto"
         local = {"method": method, "runs": 2, "samples": 5, "cells": 200, "bound": bound}
         combine = {"method": "mini-bucket", "z": 2} if "mini_buckets" in name else {}
@@ -45,7 +47,7 @@ for name in sys.argv[2:]:
             combine, budget = {"method": "sliced"}, {"memory": 1 << 18}
         result = dmcmc.solve_on(world, dmcmc.load(name), local=local, combine=combine, budget=budget, seed=11)
         found[f"{name} {method}"] = json.loads(result.to_json())
-        if method != "gibbs" and "slices" not in name:
+        if method in ("exact", "auto") and "slices" not in name:
             combine |= {"mode": "shared"}
             result = dmcmc.solve_on(world, dmcmc.load(name), local=local, combine=combine, budget=budget, seed=11)
             found[f"{name} {method} shared"] = json.loads(result.to_json())
@@ -56,12 +58,13 @@ if world.rank == 0:
 
 FAIL_ON_RANK_1 = """
 import os, signal, sys
-import dmcmc.run.cycle, dmcmc.run.first_tables, dmcmc.run.rank, dmcmc.run.solve
+import dmcmc.mpi.world, dmcmc.run.cycle, dmcmc.run.first_tables, dmcmc.run.rank, dmcmc.run.solve
 from dmcmc.cli.main import main
 from dmcmc.mpi.launcher import announced_rank
 
 how, module, phase = sys.argv[1:4]
-before = getattr(getattr(dmcmc.run, module), phase)
+place = dmcmc.mpi.world.World if module == "World" else getattr(dmcmc.run, module)
+before = getattr(place, phase)
 
 def fail(*given, **named):
     if announced_rank(os.environ) != 1:
@@ -70,7 +73,7 @@ def fail(*given, **named):
         os.kill(os.getpid(), signal.SIGKILL)
     raise RuntimeError("broken on purpose")
 
-setattr(getattr(dmcmc.run, module), phase, fail)
+setattr(place, phase, fail)
 sys.exit(main(sys.argv[4:]))
 """
 
@@ -87,6 +90,21 @@ def chain(agents, seed):
         agents=tuple(f"a{a}" for a in range(agents)),
         owner=np.repeat(np.arange(agents), 2),
         factors=tuple(Factor.of(s, random_table(rng, tuple(domains[list(s)]), 1000)) for s in scopes),
+    )
+
+
+def wide_agents(agents, own=5):
+    """Agents with several variables, three of which each shares with the next; ties, and a few forbidden pairs."""
+    rng, n = np.random.default_rng(5), agents * own
+    domains = rng.integers(3, 6, n)
+    scopes = [(a * own + u, a * own + v) for a in range(agents) for v in range(own) for u in range(v)]
+    scopes += [(a * own + k, (a + 1) * own + 2 - k) for a in range(agents - 1) for k in range(3)]
+    return Problem(
+        variables=tuple(f"x{v}" for v in range(n)),
+        domains=domains,
+        agents=tuple(f"a{a}" for a in range(agents)),
+        owner=np.repeat(np.arange(agents), own),
+        factors=tuple(Factor.of(s, random_table(rng, tuple(domains[list(s)]), 20, 0.05)) for s in scopes),
     )
 
 
@@ -109,7 +127,7 @@ def solved(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     problems = {
         "many_agents.npz": chain(13, 0),
-        "two_agents.npz": chain(2, 1),
+        "two_agents.npz": wide_agents(2),
         "mini_buckets.npz": clique(9),
         "slices.npz": clique(10),
         "disconnected.npz": random_problem(52, 16, 9, 3, 12, 3, 1000, 0.02),
@@ -134,7 +152,7 @@ def solved(tmp_path_factory):
 
 def invariant(result):
     """What must not depend on where the agents work."""
-    plan = {key: value for key, value in result["provenance"]["plan"].items() if key != "ranks"}
+    plan = {key: value for key, value in result["provenance"]["plan"].items() if key not in ("ranks", "helpers")}
     agents = [{k: v for k, v in a.items() if k not in ("rank", "time")} for a in result["agents"]]
     names = ("status", "objective", "bound", "gap", "violation", "assignment", "msg_count", "msg_size", "sense")
     return {name: result[name] for name in names} | {"plan": plan, "agents": agents}
@@ -205,6 +223,8 @@ def test_bad_input_is_one_line_for_all_ranks(tmp_path, setting):
         ("raise", "cycle", "util_phase"),
         ("kill", "solve", "divided"),
         ("kill", "solve", "plan"),
+        ("kill", "World", "exchange"),  # agents look for their tree
+        ("raise", "first_tables", "_sampled"),  # rank 1 works on the rows of rank 0's agent
         ("kill", "first_tables", "_sampled_agents"),
         ("kill", "rank", "slice_of"),
         ("kill", "rank", "first_tables"),
@@ -213,12 +233,13 @@ def test_bad_input_is_one_line_for_all_ranks(tmp_path, setting):
 )
 def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, how, module, phase):
     """The others wait for its messages: without help they would wait for ever."""
-    native.save(chain(6, 2), tmp_path / "problem.npz")
+    native.save(wide_agents(1) if phase == "_sampled" else chain(6, 2), tmp_path / "problem.npz")
     (tmp_path / "run.yaml").write_text(
         f"problem: {{file: problem.npz}}\noutput: {tmp_path / 'result.json'}\ncheckpoint: {tmp_path / 'kept'}\n"
     )
     (tmp_path / "fail.py").write_text(FAIL_ON_RANK_1)
     more = {"_sampled_agents": ["--set", "local.method=gibbs", "--set", "local.samples=5"]}
+    more["_sampled"], more["exchange"] = more["_sampled_agents"], ["--set", "combine.tree=depth-first"]
     more["slice_of"] = [*more["_sampled_agents"], "--set", "local.bound=none", "--timeout", "20"]
     begun = time.perf_counter()
     command = (str(tmp_path / "fail.py"), how, module, phase, "run", str(tmp_path / "run.yaml"), *more.get(phase, ()))

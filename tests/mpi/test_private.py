@@ -162,31 +162,35 @@ class Recorder:
             answer = method(*arguments, **named)  # first: what is received was anything before
             for argument in arguments:
                 sent.append(bytes(argument) if isinstance(argument, np.ndarray) else pickle.dumps(argument))
-            return answer
+            return Recorder(answer) if name == "Split" else answer
 
         return called
 
 
 comm, world.comm = world.comm, Recorder(world.comm)
-for method in ("exact", "gibbs"):
+for folder, method in ((sys.argv[1], "exact"), (sys.argv[1], "gibbs"), (sys.argv[3], "annealing")):
     config = settings_of(Document("", {"local": {"method": method, "runs": 2, "samples": 9}, "seed": 5}))
-    result = solve_directory(sys.argv[1], config, world)
-    alone = solve_directory(sys.argv[1], config, World()) if world.rank == 0 else None
+    result = solve_directory(folder, config, world)
+    alone = solve_directory(folder, config, World()) if world.rank == 0 else None
     if world.rank == 0:
         names = ("status", "objective", "bound", "violation", "msg_count", "msg_size")
         found[method] = [[getattr(one, name) for name in names] for one in (result, alone)]
+        found[method][0].append("team" in result.control)
+        found[method][1].append(folder == sys.argv[3])
 
 local = {"method": "gibbs", "runs": 1, "samples": 1}
 solve_directory(sys.argv[1], settings_of(Document("", {"local": local, "budget": {"time": 0.5}})), world)
 
-problem, traffic = native.load(sys.argv[2]), b"|".join(sent)
+traffic = b"|".join(sent)
 secrets = {"names": [b"secret-name"], "labels": [b"secret-label"], "tables": [], "domains": []}
-for factor in problem.factors:
-    if len({problem.owner[v] for v in factor.scope}) == 1:
-        secrets["tables"] += [int(entry).to_bytes(6, "little") for entry in factor.table.ravel()]
-for agent in range(problem.n_agents):
-    sizes = problem.domains[problem.owner == agent]
-    secrets["domains"] += [sizes[-2:].tobytes(), pickle.dumps(tuple(sizes[-2:].tolist()))[-6:-2]]
+for path in (sys.argv[4], sys.argv[2]):
+    problem = native.load(path)
+    for factor in problem.factors:
+        if len({problem.owner[v] for v in factor.scope}) == 1:
+            secrets["tables"] += [int(entry).to_bytes(6, "little") for entry in factor.table.ravel()]
+    for agent in range(problem.n_agents):
+        sizes = problem.domains[problem.owner == agent]
+        secrets["domains"] += [sizes[-2:].tobytes(), pickle.dumps(tuple(sizes[-2:].tolist()))[-6:-2]]
 leaks = {what: sum(one in traffic for one in many) for what, many in secrets.items()}
 whole = pickle.dumps(problem)
 seen = all(any(one in whole for one in many) for many in secrets.values())
@@ -198,9 +202,13 @@ if world.rank == 0:
 
 @needs_mpirun
 def test_nothing_hidden_crosses_between_ranks_and_the_answer_is_that_of_one(folder, tmp_path):
-    """All traffic of each rank is recorded: broadcasts, gathers and messages alike."""
+    """All traffic of each rank is recorded: broadcasts, gathers and messages, and what ranks of an agent share."""
+    few = secret_problem(agents=2, seed=1)
+    agent_files.write(few, tmp_path / "few", 1 << 30)
+    native.save(few, tmp_path / "few.npz")
     native.save(secret_problem(), tmp_path / "whole.npz")
-    done = start(3, "-c", RECORDED, str(folder), str(tmp_path / "whole.npz"))
+    problems = (folder, tmp_path / "whole.npz", tmp_path / "few", tmp_path / "few.npz")
+    done = start(3, "-c", RECORDED, *map(str, problems))
     assert done.returncode == 0, done.stderr
     found, leaks = json.loads(done.stdout)
     assert [method for method, (together, alone) in found.items() if together != alone] == []

@@ -99,7 +99,8 @@ def eliminate_in_turn(
         limited = replace(sampling, backend=replace(backend, stop=stop))
         try:
             made = registry.get("exact").solve(group, limited)
-            tables |= {local.agent: table for local, table in zip(group, made, strict=True)}
+            if sampling.team.rank == 0:
+                tables |= {local.agent: table for local, table in zip(group, made, strict=True)}
             if finished is not None:
                 for local in group:
                     finished(local, tables[local.agent])

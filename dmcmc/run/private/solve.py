@@ -26,7 +26,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.contents import Clock, Sent, latest
-from dmcmc.mpi.placement import place
+from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
@@ -116,15 +116,19 @@ class _Run:
             self.tree, self.told = token_tree(everybody.problem, everybody.division, before, world)
         else:
             self.tree = world.decided(lambda: build_pseudotree(everybody.problem, everybody.division))
-        self.owner = place(list(map(float, index.entries)), self.tree.parent, world.size)
+        work = list(map(float, index.entries))
+        self.owner = place(work, self.tree.parent, world.size)
+        self.helpers = helpers_of(work, self.owner, world.size)
         self.mine = [agent for agent, rank in enumerate(self.owner) if rank == world.rank]
+        helped = [agent for agent, ranks in enumerate(self.helpers) if world.rank in ranks]
+        self.known = self.mine or helped  # a rank that works on another's rows has an agent's file for itself, too
 
     def solve(self, read: Read, share_assignment: bool) -> Result | None:
         """Read this rank's parts, plan, make tables, combine them, and put the ranks' parts together."""
         world, config = self.world, self.config
         warm_up_planning(view_of(self.index, {}).problem, config, world, self.progress)
         start = time.perf_counter()
-        view = view_of(self.index, world.together(lambda: {agent: read(self.index, agent) for agent in self.mine}))
+        view = view_of(self.index, world.together(lambda: {agent: read(self.index, agent) for agent in self.known}))
         if config.budget.time is not None:
             return self._anytime(view, start, share_assignment)
         setup, factors = self._plan(view, NO_STOP)
@@ -209,7 +213,8 @@ class _Run:
         arithmetic, factors = numbers_of(counted, view.division.constants, config.combine, world)
         shares = shares_among(counted, config.budget.bytes, world)
         parts = Divided(Asked(view.problem), view.problem, view.problem, config, view.division, arithmetic)
-        return plan(parts, world, stop=stop, placed=Placed(self.tree, self.owner, shares, self.told)), factors
+        placed = Placed(self.tree, self.owner, shares, self.told, self.helpers)
+        return plan(parts, world, stop=stop, placed=placed), factors
 
     def _outcome(self, view: View, setup: Setup, cycle: Cycle, sides: Sides, factors: int) -> Outcome | None:
         """Hold what the assignment is worth against what is proven (rank 0)."""
