@@ -20,6 +20,7 @@ FILES = {
     "test_rows.py": {},
     "test_sampling.py": {"NUMBA_DISABLE_JIT": "1"},
     "test_soundness.py": {"NUMBA_DISABLE_JIT": "1"},
+    "test_whole_chains.py": {},
 }
 
 

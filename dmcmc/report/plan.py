@@ -73,7 +73,7 @@ class Plan(Output, frozen=True, kw_only=True):
     incomplete : tuple of str
         What elimination with incomplete tables would hold, agent by agent where that is offered.
     search : str
-        Of a search engine beside the run; empty where none is wanted.
+        Of what searches beside the run, a search engine or a GPU; empty where none is wanted.
     """
 
     agents: tuple[AgentPlan, ...]
@@ -96,7 +96,7 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return what a run would do, from what was chosen for it."""
-    from dmcmc.run.kinds.toulbar2 import outlook
+    from dmcmc.run.kinds import gpu_search, toulbar2
 
     agents = []
     for work, choice in zip(setup.surveys, setup.choices, strict=True):
@@ -128,7 +128,9 @@ def plan_of(setup: "Setup") -> Plan:
         later=_later(setup) if setup.timed else (),
         reduced=_reduced(setup),
         incomplete=_incomplete(setup),
-        search=outlook(setup.config, setup.problem),
+        search="; ".join(
+            filter(None, [toulbar2.outlook(setup.config, setup.problem), gpu_search.outlook(setup.config)])
+        ),
     )
 
 

@@ -120,7 +120,7 @@ class WorkDone(msgspec.Struct, frozen=True):
     ----------
     kind : str
         ``search`` (local search over the whole assignment), ``eliminate`` (agents, exactly), ``sample``, ``bound``,
-        ``combine`` (again, with more) or ``toulbar2`` (beside all else).
+        ``combine`` (again, with more), or beside all else ``toulbar2`` and ``gpu search`` (chains of the whole).
     seconds : float
         Summed over agents; of work by all ranks together, as the first one has it.
     objective, bound : float

@@ -24,7 +24,7 @@ from dmcmc.run.agent.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.combination import attempts_of, relaxation_of, slicing_seconds, will_prove
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import BOUND, COMBINE, SEARCH, TOULBAR2, Brought, Offer
+from dmcmc.run.controller.offer import BOUND, COMBINE, GPU_SEARCH, SEARCH, TOULBAR2, Brought, Offer
 from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
@@ -116,6 +116,7 @@ class Run:
         """Make each agent's first table, after some search; some agents may change their methods on the way."""
         self.progress.stage("searching")
         self.search.before_tables(self.setup)
+        self.search.begin_on_gpu(self.setup)
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
         before, begun, searching = self.incumbent.utility, time.perf_counter(), not will_prove(chosen)
@@ -223,6 +224,8 @@ class Run:
             return directive
         self._take_in(cycle)
         self._brought += self.search.engine.brought()
+        on_gpu = self.search.on_gpu
+        self._brought += [] if on_gpu is None else on_gpu.brought()
         report = Report(
             cycle.roots,
             self._offers(cycle),
@@ -259,7 +262,14 @@ class Run:
         relaxed = any(z is not None for both in cycle.z.values() for z in both)
         open_ended = LARGER * self._larger < self._at_most and len(attempts_of(self.setup, self._larger)) > 1
         again = LARGER * self.incumbent.combining if relaxed and open_ended else None
-        return offers_of(Standing(self.agents, gaps, self.world.rank == 0, again, self.search.engine.hopeful))
+        return offers_of(
+            Standing(self.agents, gaps, self.world.rank == 0, again, self.search.engine.hopeful, self._on_gpu)
+        )
+
+    @property
+    def _on_gpu(self) -> bool:
+        """Whether a search on the GPU beside this rank may still bring something."""
+        return self.search.on_gpu is not None and self.search.on_gpu.on
 
     def improve(self, directive: Directive) -> None:
         """Carry out what is granted: for this rank's agents, then together with all ranks."""
@@ -269,6 +279,8 @@ class Run:
             self.search.engine.go_on()
         else:
             self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
+        if self.search.on_gpu is not None:
+            self.search.on_gpu.allow(sum(grant.seconds for grant in directive.of(GPU_SEARCH)))
         cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
         self._changed = directive.changes_tables
         if directive.bounded and self._changed and cycle.whole:
@@ -285,7 +297,7 @@ class Run:
             if granted := directive.of(kind.name):
                 self.incumbent.by = kind.name
                 kind.carry_out(slice, granted)
-        self.incumbent.by = ", ".join(kind for kind in directive.kinds if kind != TOULBAR2) or "prune"
+        self.incumbent.by = ", ".join(kind for kind in directive.kinds if kind not in (TOULBAR2, GPU_SEARCH)) or "prune"
         self._brought += slice.brought
 
     def _suggest(self) -> None:

@@ -21,10 +21,11 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth, worth_of
 from dmcmc.results.result import Result
 from dmcmc.run.combination import will_prove
-from dmcmc.run.controller.offer import SEARCH
+from dmcmc.run.controller.offer import GPU_SEARCH, SEARCH
 from dmcmc.run.divided import Divided
 from dmcmc.run.engine import RunEngine
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.kinds import gpu_search
 from dmcmc.run.metrics import early_result
 from dmcmc.run.setup import Setup
 from dmcmc.run.watch.kept import KeptIncumbent
@@ -62,6 +63,8 @@ class Search:
         The search engine beside the run, if there is one.
     plain : bool
         Whether the answer is what the tables say, without any search over the whole assignment.
+    on_gpu : OnGpu or None
+        The search on the GPU beside the run, on rank 0 once it has begun.
     """
 
     best: NDArray[np.int64]
@@ -76,12 +79,15 @@ class Search:
         self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop, ranks)
         self._until(stop)
         self.engine = RunEngine(parts, incumbent, world, self._search, stop)
+        self.on_gpu: gpu_search.OnGpu | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.engine.end()
+        if self.on_gpu is not None:
+            self.on_gpu.end()
         if self.incumbent.kept is not None:
             self.incumbent.kept.flush()
 
@@ -233,6 +239,27 @@ class Search:
         self.incumbent.give_up(error)
         self.until_the_end()
         return self.best_so_far() if self.world.rank == 0 else None
+
+    def begin_on_gpu(self, setup: Setup) -> None:
+        """Let chains go on beside the run on the GPU of rank 0, where that is wanted and tables do not prove all soon.
+
+        Where agents' tables use the GPU, too, chains take a part of it.
+        """
+        if self.world.rank or will_prove(setup) or not gpu_search.wanted(setup.config):
+            return
+        alone = setup.backend.device != "cuda" and all(choice.device == "cpu" for choice in setup.choices)
+        self.on_gpu = gpu_search.OnGpu(self._search, self._known, self._found_on_gpu, alone, self._stop)
+
+    def _known(self) -> NDArray[np.int64]:
+        assert self.incumbent.values is not None
+        return self.incumbent.values
+
+    def _found_on_gpu(self, values: NDArray[np.int64]) -> float:
+        """Take in what chains on the GPU have found, on their thread; return what the best is better by."""
+        before = self.incumbent.utility
+        self.incumbent.update(values, GPU_SEARCH)
+        after = self.incumbent.utility
+        return 0.0 if before is None or after is None else max(0.0, float(after - before))
 
     def until_the_end(self) -> None:
         """Search as long as there is time, where more is wanted."""

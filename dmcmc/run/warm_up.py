@@ -115,11 +115,10 @@ def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
 
 def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
     """Compile what looks for better assignments than the first, and load it; return the seconds that this took."""
-    start, flat, dense = time.perf_counter(), parts.problem.flat, _is_dense(parts)
-    compact = dense and is_compact(flat, parts.problem.n_variables)
+    start, what = time.perf_counter(), _kinds_of(parts)
 
     def work() -> None:
-        search = _tiny_search(flat.data.dtype, dense, compact)
+        search = _tiny_search(*what)
         first = search.first()
         search.improve(first, None, _SWEEPS)
         values, turns = first[: search.original.n_variables], BlockTurns(search.ascent.graph, 0, 1)
@@ -130,8 +129,19 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
         if starts is not None:
             starts.draw(0, 1)
 
-    _load(f"chains {flat.data.dtype} {dense} {compact}", work, world, progress)
+    _load(f"chains {' '.join(map(str, what))}", work, world, progress)
     return time.perf_counter() - start
+
+
+def tiny_search_for(parts: Divided) -> LocalSearch:
+    """Return a search of a tiny problem that uses the same kernels as that of a problem."""
+    return _tiny_search(*_kinds_of(parts))
+
+
+def _kinds_of(parts: Divided) -> tuple[np.dtype[Any], bool, bool]:
+    """Return what kernels of a search depend on: numbers, whether all is dense, and whether columns are compact."""
+    flat, dense = parts.problem.flat, _is_dense(parts)
+    return flat.data.dtype, dense, dense and is_compact(flat, parts.problem.n_variables)
 
 
 def _is_dense(parts: Divided) -> bool:

@@ -12,8 +12,10 @@ import numpy as np
 from dmcmc.inference.bounds.tighten import load_kernels
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import splits
+from dmcmc.run.combination import splits, will_prove
+from dmcmc.run.kinds import gpu_search
 from dmcmc.run.setup import Setup
+from dmcmc.run.warm_up import tiny_search_for
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver
@@ -31,6 +33,8 @@ def warm_up_gpu(setup: Setup, world: World, progress: Progress) -> float:
     start = time.perf_counter()
     mine = setup.of_rank(world.rank)
     use = setup.backend.device == "cuda" or (setup.backend.device == "auto" and setup.limits.gpu)
+    searches = world.rank == 0 and not will_prove(setup) and gpu_search.wanted(setup.config)
+    use = use or searches
     if not any(world.allgather(use)):
         return time.perf_counter() - start
     progress.stage(_TITLE)
@@ -38,12 +42,21 @@ def warm_up_gpu(setup: Setup, world: World, progress: Progress) -> float:
         if use and (world.local_rank == 0) == first:
             try:
                 _load(setup, mine)
+                if searches:
+                    _load_search(setup)
             except Exception as error:  # the run itself will tell what is wrong with it
                 why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded before the clock starts: {why}")
         if world.size > 1:
             world.wait()
     return time.perf_counter() - start
+
+
+def _load_search(setup: Setup) -> None:
+    """Load what searches the whole assignment, for its kind of numbers."""
+    from dmcmc.samplers.local_search.cuda.chains import load_kernels as load_chains
+
+    load_chains(tiny_search_for(setup).ascent.graph)
 
 
 def _load(setup: Setup, mine: list[int]) -> None:

@@ -219,9 +219,25 @@ class Device:
         if not self._simulated:
             kernel.compile(tuple(kernel.typeof_pyval(a) for a in arguments))
 
+    def stream_beside(self) -> Any:
+        """Return a stream of its own, behind all others where they want the same: neither waits for the other."""
+        if self._simulated:
+            return self._cuda.stream()
+        from cuda.bindings import driver as bindings
+
+        self._cuda.current_context()
+        _, least, _ = bindings.cuCtxGetStreamPriorityRange()
+        flags = bindings.CUstream_flags.CU_STREAM_NON_BLOCKING.value
+        error, stream = bindings.cuStreamCreateWithPriority(flags, least)
+        if error != bindings.CUresult.CUDA_SUCCESS:
+            raise RuntimeError(f"a stream of its own: {error.name}")
+        return self._cuda.external_stream(int(stream))
+
     def synchronize(self) -> None:
-        """Wait for everything."""
-        self._cuda.synchronize()
+        """Wait for everything, but not for what has a stream of its own beside the others."""
+        if not self._simulated:
+            for stream in (*self.streams, self._cuda.default_stream()):
+                stream.synchronize()
 
     def release(self) -> None:
         """Give all memory back."""

@@ -6,12 +6,12 @@ where they began, and cold ones, that improve it, are compared by what they make
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.samplers.local_search.chains import Contestant, Range
+from dmcmc.samplers.local_search.chains import Range
 
 # The first suit problems whose factors are alike, the others those whose utilities have many magnitudes, or constraints
 # written as large costs.
@@ -38,6 +38,19 @@ class Entry:
     span: Range
     values: Values | None = None
     utility: Any = None
+
+
+class Ended(Protocol):
+    """A chain that has had its heat: where it is now, and what orders that."""
+
+    @property
+    def end(self) -> Any:
+        """The worth of where it is now."""
+        ...
+
+    def last(self) -> Values:
+        """Return where it is now."""
+        ...
 
 
 class Race:
@@ -67,7 +80,7 @@ class Race:
         self.entries = [Entry(span) for span in spans]
         self._lineages = len(spans)
 
-    def next(self, chains: Sequence[Contestant], domains: NDArray[np.int64]) -> None:
+    def next(self, chains: Sequence[Ended], domains: NDArray[np.int64]) -> None:
         """Go on to the next heat, or to a new race: every other one begins at random values.
 
         Parameters

@@ -237,6 +237,12 @@ class LocalSearch:
             return numbers
         return self.exchange.all(numbers if self.exchange.rank == 0 else numbers[:0])[0]
 
+    def graph_from(self, values: Values) -> Graph:
+        """Return the problem as chains see it; before they begin, without what no better assignment than this has."""
+        if self._race is None:
+            self._slack = min(self._slack, slack_of(self.problem, values))
+        return self._graph
+
     @cached_property
     def _graph(self) -> Graph:
         """The problem as it was asked, what no better assignment has forbidden."""

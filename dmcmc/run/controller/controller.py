@@ -7,7 +7,18 @@ from typing import NamedTuple
 
 from dmcmc.run.controller.division import Time, divide_slice
 from dmcmc.run.controller.ledger import Account, Ledger
-from dmcmc.run.controller.offer import BOUND, COMBINE, FILTER, SAMPLE, SEARCH, TOULBAR2, Brought, Grant, Offer
+from dmcmc.run.controller.offer import (
+    BOUND,
+    COMBINE,
+    FILTER,
+    GPU_SEARCH,
+    SAMPLE,
+    SEARCH,
+    TOULBAR2,
+    Brought,
+    Grant,
+    Offer,
+)
 
 _SLICE = 0.25  # seconds between two cycles, at least
 _LAST = 1.5  # slices: less is one slice
@@ -88,11 +99,16 @@ class Controller:
         """Return what is done in the next slice of time; nothing where nothing is worth anything, or time is up.
 
         Each slice is as long as all before it: one long effort gains more than several short ones. A search engine goes
-        on beside what is done; where that is nothing, the run waits for it.
+        on beside what is done; where that is nothing, the run waits for it. So does a search on the GPU, for a part of
+        the slice by what it may be hoped to bring beside all else.
         """
         state = self._last
         assert state is not None, "enter comes first"
-        grants = self._divided([offer for offer in offers if offer.kind != TOULBAR2], state)
+        grants = self._divided([offer for offer in offers if offer.kind not in (TOULBAR2, GPU_SEARCH)], state)
+        if grants and any(offer.kind == GPU_SEARCH for offer in offers):
+            others = max((self.ledger.hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
+            share = self.ledger.hopes[GPU_SEARCH] / (self.ledger.hopes[GPU_SEARCH] + others)
+            grants = (*grants, Grant(GPU_SEARCH, None, share * min(state.left, max(_SLICE, state.elapsed))))
         if any(offer.kind == TOULBAR2 for offer in offers):
             return (*grants, Grant(TOULBAR2, None, 0.0 if grants else state.left))
         return grants

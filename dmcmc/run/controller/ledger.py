@@ -3,14 +3,25 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dmcmc.run.controller.offer import BOUND, COMBINE, ELIMINATE, FILTER, SAMPLE, SEARCH, TOULBAR2, Brought
+from dmcmc.run.controller.offer import (
+    BOUND,
+    COMBINE,
+    ELIMINATE,
+    FILTER,
+    GPU_SEARCH,
+    SAMPLE,
+    SEARCH,
+    TOULBAR2,
+    Brought,
+)
 
 # The part of what is at stake that a slice of time should bring, before any has been tried.
-_FIRST_HOPES = {ELIMINATE: 1.0, FILTER: 1.0, COMBINE: 0.5, BOUND: 0.65, SAMPLE: 0.25, SEARCH: 0.25}
+_FIRST_HOPES = {ELIMINATE: 1.0, FILTER: 1.0, COMBINE: 0.5, BOUND: 0.65, SAMPLE: 0.25, SEARCH: 0.25, GPU_SEARCH: 0.25}
 # Of the first hope is left to what has brought nothing lately: it is tried now and then. Where neither a bound nor the
 # search brings anything, the search has most of the time.
 _LEAST = {BOUND: 0.03, SEARCH: 0.25}
 _LEAST_ELSE = 0.15
+_BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2)  # of all: what they find is told at once
 _NEW = 0.7  # weight of the last slice, as long as all before it
 _TRUST = 0.2  # seconds of work as estimated that a correction starts from
 _MOST = 8.0  # times the estimate, either way
@@ -61,7 +72,7 @@ class Ledger:
         """
         parts = _by_kind(brought)
         rest = max(0.0, objective - sum(part.objective for part in parts.values()))
-        decoding = {kind: part.seconds for kind, part in parts.items() if kind not in (SEARCH, TOULBAR2)}
+        decoding = {kind: part.seconds for kind, part in parts.items() if kind not in _BESIDE}
         closing = {kind: part.closed for kind, part in parts.items()}
         raised, lowered = _split(rest, decoding), _split(bound, closing if any(closing.values()) else decoding)
         for kind, part in parts.items():

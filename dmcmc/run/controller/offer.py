@@ -6,6 +6,7 @@ from typing import NamedTuple
 ELIMINATE, FILTER, SAMPLE, BOUND = "eliminate", "filter", "sample", "bound"  # of agents
 SEARCH, COMBINE = "search", "combine"  # of all
 TOULBAR2 = "toulbar2"  # beside all others: it has a core of its own
+GPU_SEARCH = "gpu search"  # beside all others: on the GPU, of which it has what other work leaves
 
 
 @dataclass(frozen=True)

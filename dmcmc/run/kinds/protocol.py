@@ -27,6 +27,8 @@ class Standing:
         About what it takes to combine again with larger tables, seconds; None where that would change nothing here.
     beside : bool
         Whether a search engine, beside this rank, may still bring something.
+    on_gpu : bool
+        Likewise a search on the GPU.
     gaps : dict
         Their parts of the gap, utility; None where that is not known.
     """
@@ -36,6 +38,7 @@ class Standing:
     first: bool = True
     again: float | None = None
     beside: bool = False
+    on_gpu: bool = False
 
     def gain(self, number: int) -> float:
         """Return the part of the gap that is an agent's; inf where that is not known."""

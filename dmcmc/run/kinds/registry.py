@@ -7,13 +7,14 @@ from dmcmc.run.kinds.bound import Bound
 from dmcmc.run.kinds.combine import Combine
 from dmcmc.run.kinds.eliminate import Eliminate
 from dmcmc.run.kinds.filter import Filter
+from dmcmc.run.kinds.gpu_search import GpuSearch
 from dmcmc.run.kinds.protocol import Kind, Standing
 from dmcmc.run.kinds.sample import Sample
 from dmcmc.run.kinds.search import Search
 from dmcmc.run.kinds.toulbar2 import Toulbar2
 
 OF_AGENTS: Sequence[Kind] = (Eliminate(), Sample(), Bound(), Filter())  # on an agent's own rank
-OF_ALL: Sequence[Kind] = (Search(), Combine(), Toulbar2())  # by all ranks together
+OF_ALL: Sequence[Kind] = (Search(), Combine(), Toulbar2(), GpuSearch())  # by all ranks together
 
 
 def offers_of(standing: Standing) -> tuple[Offer, ...]:

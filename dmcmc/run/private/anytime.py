@@ -133,7 +133,7 @@ class _NoEngine:
 class _NoSearch:
     """In place of a search over the whole assignment."""
 
-    best = None
+    best = on_gpu = None
 
     def __init__(self, incumbent: Incumbent) -> None:
         self.incumbent, self.engine = incumbent, _NoEngine()
@@ -143,6 +143,9 @@ class _NoSearch:
         yield
 
     def before_tables(self, setup: Setup) -> None:
+        pass
+
+    def begin_on_gpu(self, setup: Setup) -> None:
         pass
 
     def until_the_end(self) -> None:
