@@ -268,8 +268,9 @@ def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[
 
     keys = [(int(chains.key[0]), int(chains.key[1])) for chains in planned]
     models, rounds = [chains.model for chains in planned], [chains.rounds for chains in planned]
+    begun = [chains.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
     try:
-        return sample_rows(sampler, models, keys, rounds, planned[0].runs)
+        return sample_rows(sampler, models, keys, rounds, planned[0].runs, begun=begun)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -55,6 +55,9 @@ class Local(Section, frozen=True):
         ``"auto"``, a constant, or a :class:`Cooling`.
     guarantee : Guarantee or None
         In place of ``samples``.
+    starts : str
+        Where a row's chains begin: ``random``, as the paper has it, or ``dual``: at what a short dual ascent of the
+        agent's problem is rounded to, given the row. ``auto``: ``dual`` for ``blocks``, ``random`` for all others.
     cells : int or "auto"
         ``auto`` solves exactly where an agent's elimination takes at most so many table cells. Where this is
         ``auto``: as many as ``budget.time`` allows; without one, 4·10^9, or 4·10^12 with a GPU.
@@ -75,6 +78,7 @@ class Local(Section, frozen=True):
         Meta(description="auto, a number > 0 or {start: ..., end: ..., schedule: geometric or linear}"),
     ] = "auto"
     guarantee: Annotated[Guarantee | None, Meta(description="{alpha: ..., epsilon: ...}")] = None
+    starts: Annotated[Literal["auto", "random", "dual"], Meta(description="auto, random or dual")] = "auto"
     cells: Annotated[Literal["auto"] | Cells, Meta(description="auto or a whole number >= 0 (and < 2^63)")] = "auto"
     rows: Annotated[Literal["auto"] | Count, Meta(description="auto or a whole number >= 1")] = "auto"
     order: Annotated[Annotated[str, Meta(min_length=1)] | None, Meta(description="a file path")] = None

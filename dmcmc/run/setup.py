@@ -129,6 +129,7 @@ class Setup(Divided):
             samples=options.samples,
             temperature=temperature_of(options.temperature),
             backend=self.backend,
+            starts=options.starts,
         )
 
 

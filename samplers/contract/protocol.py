@@ -45,6 +45,9 @@ class Sampling:
     team : Team
         The ranks among which the rows of an agent are divided: there is one agent, if there are several. Solvers that
         know nothing of it do all the work on the first of them.
+    starts : {"auto", "random", "dual"}
+        Where chains begin: anywhere, or at what a dual ascent's shares are rounded to, given each row; ``auto``: there
+        where the chains are those of block moves.
     """
 
     arithmetic: Arithmetic
@@ -57,6 +60,7 @@ class Sampling:
     seconds: float | None = None
     incumbent: NDArray[np.int64] | None = None
     team: Team = ALONE
+    starts: str = "auto"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
+from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
 from dmcmc.samplers.model.chain_model import build_model, flatten_local
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
@@ -48,23 +49,33 @@ class Chains:
         self.before, self.after = (
             (np.full(local.rows, _NONE, dtype=np.int64), np.zeros(shape, dtype=dtype)) for _ in range(2)
         )
-        self._begin_at_incumbent()
+        self._begin()
         self.drawn = np.zeros(local.rows, dtype=np.int64)
         self.seconds, self.draws = [0.0], [0]
         self.passes = 0
         self.plan(sampling.samples, sampling.runs, local.rows)
         self.seconds = [time.perf_counter() - start]
 
-    def _begin_at_incumbent(self) -> None:
-        """Give all rows the incumbent's hidden values, where there is one: what is not reached in time has them."""
-        incumbent = self.sampling.incumbent
-        if incumbent is None or not self.model.hidden:
-            return
-        self.after[1][:] = incumbent[list(self.local.hidden)]
+    def _begin(self) -> None:
+        """Give each row the better of the incumbent's hidden values and its dual start, for what is not reached."""
+        incumbent, states = self.sampling.incumbent, list[NDArray[Any]]()
+        if incumbent is not None and self.model.hidden:
+            states.append(np.tile(incumbent[list(self.local.hidden)], (self.local.rows, 1)))
+        if self.at_dual and (found := dual_states(self.local, self.sampling.backend)) is not None:
+            states.append(found)
         rows = np.arange(self.local.rows)
-        self.after[0][:] = chain_utilities(self.model, self.local.interface_shape, rows, self.after[1])
+        for candidate in states:
+            candidate = candidate.astype(self.after[1].dtype)
+            utility = chain_utilities(self.model, self.local.interface_shape, rows, candidate)
+            better = utility > self.after[0]
+            self.after[0][better], self.after[1][better] = utility[better], candidate[better]
         for source, target in zip(self.after, self.before, strict=True):
             target[:] = source
+
+    @property
+    def at_dual(self) -> bool:
+        """Whether chains begin at dual starts."""
+        return self.sampling.starts == "dual" and self.model.hidden > 0
 
     @property
     def exhausted(self) -> bool:
@@ -84,6 +95,8 @@ class Chains:
     def plan(self, samples: int, runs: int, rows: int) -> None:
         """Begin a pass: all of a sampler's rounds, with random bits of its own."""
         self.rounds = (self.sampler.rounds or one_round)(self.model, samples, self.sampling.temperature)
+        if self.at_dual and self.passes == 0:  # later passes begin anywhere
+            self.rounds = [self.rounds[0]._replace(warm=True), *self.rounds[1:]]
         self.runs = runs
         self.firsts = np.cumsum([1, *(r.temperatures.size for r in self.rounds)]).tolist()
         # A seed of its own for every later pass: no configuration can ask for one beyond 64 bits.

@@ -26,6 +26,7 @@ _THREADS, _MOST_THREADS = 64, 512  # a block of chains without shared memory
 
 Key = tuple[int, int]
 States = NDArray[Any]
+Begun = tuple[NDArray[np.int64], States]  # (rows,), (rows, hidden)
 
 
 def sample_rows(
@@ -35,6 +36,7 @@ def sample_rows(
     rounds: Sequence[Sequence[Round]],
     runs: int,
     limit: int | None = None,
+    begun: Sequence[Begun] | None = None,
 ) -> list[States | None]:
     """Run a sampler's rounds on all rows of some agents.
 
@@ -44,6 +46,8 @@ def sample_rows(
         Of each agent; agents' rounds differ in temperatures only.
     limit
         Bytes of device memory that the states of a launch may take; None takes a quarter of the device's limit.
+    begun
+        For each agent what its rows are worth and their states, which a first round that is warm begins at.
 
     Returns
     -------
@@ -58,7 +62,7 @@ def sample_rows(
         launcher = _launcher(sampler, mine, my_keys, runs, [this for i in members for this in rounds[i]])
         if launcher is None:
             continue
-        found = launcher.run([rounds[i] for i in members], limit)
+        found = launcher.run([rounds[i] for i in members], limit, begun and [begun[i] for i in members])
         for i, rows in zip(members, found, strict=True):
             states[i] = rows
     return states
@@ -111,7 +115,9 @@ class _Launcher:
         self.slot = slot + self.hidden * self.value.itemsize + 20
         self.device = shared_device()
 
-    def run(self, rounds: Sequence[Sequence[Round]], limit: int | None) -> list[States]:
+    def run(
+        self, rounds: Sequence[Sequence[Round]], limit: int | None, begun: Sequence[Begun] | None = None
+    ) -> list[States]:
         """Run all rounds; return each agent's states."""
         device, heads = self.device, self.heads
         total = int((heads[:, ROWS] * heads[:, HIDDEN]).sum())
@@ -121,6 +127,11 @@ class _Launcher:
             (device.buffer(f"chains kept {i}", total, self.value), device.buffer(f"rows {i}", rows, np.dtype(np.int64)))
             for i in range(2)
         )
+        if begun is not None:
+            after[0][:total].copy_to_device(
+                np.concatenate([states.T.reshape(-1).astype(self.value) for _, states in begun])
+            )
+            after[1][:rows].copy_to_device(np.concatenate([utility for utility, _ in begun]))
         slots = max(self.threads, (device.limit // 4 if limit is None else limit) // self.slot)
         first = 1
         for number, of_agents in enumerate(zip(*rounds, strict=True)):
@@ -142,7 +153,15 @@ class _Launcher:
                 state = before[0], states, utility, mates, worths
                 self.start(_Turn(blocks, on_device, (*parts, *schedule), trials, first, of_agents[0], state))
                 keep_best[blocks, self.threads](
-                    *parts, on_device, self.group, number == 0, of_agents[0].repair, states, utility, *before, *after
+                    *parts,
+                    on_device,
+                    self.group,
+                    number == 0 and begun is None,
+                    of_agents[0].repair,
+                    states,
+                    utility,
+                    *before,
+                    *after,
                 )
             first += trials
         host = device.pinned("chains states", total, self.value)

@@ -19,9 +19,11 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.blocks.room import Priced
 from dmcmc.samplers.blocks.search import DESCENT, BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.starts import Starts, starts_of
+from dmcmc.samplers.blocks.sweep_kernels import total
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import said_by_first, share_of
 from dmcmc.samplers.methods.block_chains import NAME, BlockChains, graph_of
@@ -84,9 +86,17 @@ def sampled_from(local: LocalProblem, sampling: Sampling, states: NDArray[Any], 
         first[:, :hidden] = states
         if local.interface:
             first[:, hidden:] = np.indices(local.interface_shape, dtype=np.int32).reshape(len(local.interface), -1).T
+        if sampling.starts != "random" and (found := dual_states(local, sampling.backend)) is not None:
+            first[:, :hidden] = _better(chains.graph, first, np.hstack([found, first[:, hidden:]]))[:, :hidden]
         chains.states[:] = _sampled(local, sampling, first, work, rows)[:, :hidden]
     chains.seconds = time.perf_counter() - begun
     return chains
+
+
+def _better(graph: Priced, one: States, other: NDArray[np.int64]) -> States:
+    """Return the better of two states of each row."""
+    worse = [total(graph, a.astype(np.int64)) < total(graph, b) for a, b in zip(one, other, strict=True)]
+    return np.where(np.array(worse)[:, None], other, one).astype(np.int32)
 
 
 def _sampled(local: LocalProblem, sampling: Sampling, first: States, work: int, rows: int) -> States:

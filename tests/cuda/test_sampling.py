@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from dmcmc.inference.bounds.dual.rounding import rounding_of
+from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
 from dmcmc.samplers.cuda import words
@@ -14,6 +17,7 @@ from dmcmc.samplers.cuda.joint import choose_lanes
 from dmcmc.samplers.cuda.launch import _chunks, sample_rows
 from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
 from dmcmc.samplers.model.chain_model import build_model
+from dmcmc.samplers.model.evaluation import chain_utilities
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import Round
 
@@ -47,12 +51,12 @@ def rounds_of(model):
     ]
 
 
-def on_cpu(sampler, local, model, key, rounds):
+def on_cpu(sampler, local, model, key, rounds, begun=None):
     shape, rows = np.array(local.interface_shape, dtype=np.int64), local.rows
     before, after = (
         (np.full(rows, np.iinfo(np.int64).min), np.zeros((rows, model.hidden), dtype=np.uint8)) for _ in range(2)
     )
-    first = 1
+    first, after = 1, begun or after
     for this in rounds:
         before, after = after, before
         compile_chains(sampler)(
@@ -109,6 +113,23 @@ def test_lanes_are_as_many_as_chains_leave():
     assert choose_lanes(heads, False, 1_000) is None
     heads[:, words.FACTORS], heads[:, words.HIDDEN], heads[:, words.VARIABLES] = 3, 2, 3
     assert choose_lanes(heads, True, 200_000) == (4, 128)
+
+
+def test_rows_are_rounded_as_on_the_cpu_and_chains_begin_there():
+    from dmcmc.inference.bounds.dual.cuda.rounding import round_on_device
+
+    locals_ = [random_local(seed, seed, hard=0.1, arity=3, domain=4) for seed in (2, 3)]
+    models, begun = [build_model(local) for local in locals_], []
+    for local, model in zip(locals_, models, strict=True):
+        rows, rounding = np.arange(local.rows), rounding_of(DualState(local, triangles=True), 0, given=True)
+        states = rounding.rows(rows)
+        assert round_on_device(rounding, rows, NO_STOP).tolist() == states.tolist()
+        begun.append((chain_utilities(model, local.interface_shape, rows, states), states.astype(np.uint8)))
+    keys = [chain_key(5, local.agent) for local in locals_]
+    rounds = [[this._replace(warm=True) for this in rounds_of(model)] for model in models]
+    found = sample_rows(gibbs.SAMPLER, models, keys, rounds, RUNS, begun=begun)
+    for args in zip(locals_, models, keys, rounds, begun, found, strict=True):
+        np.testing.assert_array_equal(on_cpu(gibbs.SAMPLER, *args[:-1]), args[-1])
 
 
 def test_rows_beyond_the_memory_are_sampled_in_several_launches():

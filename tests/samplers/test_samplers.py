@@ -10,10 +10,11 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError, ResourceError
 from dmcmc.samplers import registry
+from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.chain_solver import ChainSolver, DeviceChains
 from dmcmc.samplers.contract.protocol import Sampler, Sampling
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
@@ -51,6 +52,21 @@ def check_witnesses(local, table, values, tolerance):
         assert sorted(hidden) == list(local.hidden)
         assert all(0 <= hidden[v] < local.domains[v] for v in hidden)
         assert naive.same_numbers(naive.attained(local, interface | hidden), values[b], tolerance)
+
+
+@pytest.mark.parametrize("method", ["metropolis-hastings-single", "annealing", "blocks"])
+def test_rows_that_begin_at_the_dual_are_never_worse_than_what_its_shares_are_rounded_to(method):
+    problem = random_problem(45, 16, 3, 5, 24, 3, 1000, 0.05)
+    locals_, tables, arithmetic = solved(problem, method, runs=2, samples=3, starts="dual")
+    again = solved(problem, method, runs=2, samples=3, starts="dual")[1]
+    for local, table, other in zip(locals_, tables, again, strict=True):
+        found, same = rows(local, table, arithmetic), rows(local, other, arithmetic)
+        assert (found == same).all()
+        check_witnesses(local, table, found, arithmetic.rounding(len(local.factors)))
+        states = dual_states(local, CPU)
+        for b, hidden in zip(np.ndindex(*found.shape), states if local.hidden else (), strict=False):
+            values = dict(zip(local.interface, b, strict=True)) | dict(zip(local.hidden, hidden.tolist(), strict=True))
+            assert naive.attained(local, values) <= found[b]
 
 
 @pytest.mark.parametrize("numbers", NUMBERS)

@@ -13,6 +13,7 @@ from dmcmc.files.text import Source
 from dmcmc.formats.common.tokens import shown
 from dmcmc.formats.global_functions.costs import Costs
 from dmcmc.formats.global_functions.factors import build
+from dmcmc.formats.global_functions.nested import between
 from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, costs_in, record
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.sparse import tabulate
@@ -21,6 +22,7 @@ from dmcmc.inference.runtime.types import Array
 
 _INTEGER = re.compile(rb"[+-]?\d{1,18}")
 _HARD = np.iinfo(np.int64).min
+NESTED = "cfnconstraint"  # whose only argument is a network
 
 
 @dataclass(frozen=True)
@@ -127,12 +129,16 @@ def _least(function: Function, network: Network) -> int | None:
     if not function.keyword:
         complete = len(function.costs) >= prod(network.domains[v] for v in function.scope)
         return min([*function.costs, *([] if function.default is None or complete else [function.default])])
+    if function.keyword == NESTED:
+        return 0
     return 0 if min(costs_in(function.keyword, function.arguments), default=0) >= 0 else None
 
 
 def _factors(function: Function, network: Network, top: int | None) -> list[Factor]:
     """Return the factors of one function."""
     shape = [network.domains[v] for v in function.scope]
+    if function.keyword == NESTED:
+        return [between(function.arguments[NESTED], function.scope, shape, function.name)]
     if function.keyword:
         costs = Costs(top, network.unit)
         return build(function.keyword, function.scope, shape, function.arguments, costs, function.name)

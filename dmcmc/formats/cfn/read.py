@@ -5,13 +5,14 @@ the objective: an entry is forbidden where no assignment with it can keep the bo
 """
 
 import re
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from dmcmc.files.text import Source
-from dmcmc.formats.cfn.functions import Function, Network, decode, factors_of
+from dmcmc.formats.cfn.functions import NESTED, Function, Network, decode, factors_of
 from dmcmc.formats.common.tokens import Tokens, shown
+from dmcmc.formats.global_functions.nested import Nested
 from dmcmc.formats.global_functions.signatures import ANY_SENSE, SIGNATURES
 from dmcmc.inference.model.problem import Label, Problem
 
@@ -22,7 +23,7 @@ _BOUND = re.compile(rb"([<>])([+-]?(?=\.?\d)\d{0,40}(?:\.(\d{0,18}))?)")
 _INDEX = re.compile(rb"\d{1,18}")
 _INTEGER = re.compile(rb"[+-]?\d{1,18}")
 _LARGEST = 2**62  # no cost is beyond it, in units of its last decimal
-_DEEPEST = 8  # brackets inside brackets
+_DEEPEST, _NESTED = 8, 4  # brackets inside brackets, networks inside networks
 
 
 def read(source: Source) -> Problem:
@@ -35,7 +36,7 @@ def read(source: Source) -> Problem:
     Unavailable
         For cost functions that are not known here, and interval variables.
     """
-    return _Reader(source).problem()
+    return _Reader(Tokens(source, _TOKEN)).problem()
 
 
 class _Values(NamedTuple):
@@ -48,14 +49,30 @@ class _Values(NamedTuple):
 class _Reader:
     """Takes the three parts off the tokens of a file."""
 
-    def __init__(self, source: Source) -> None:
-        self.tokens = Tokens(source, _TOKEN)
+    def __init__(self, tokens: Tokens, depth: int = 0) -> None:
+        self.tokens, self.depth = tokens, depth
         self.variables: dict[str, int] = {}
         self.values: list[_Values] = []
         self.decimals = 0
 
     def problem(self) -> Problem:
         """Read all."""
+        name, sense, functions, network = self._network()
+        if self.tokens.peek():
+            self.tokens.expected("the end of the file", self.tokens.take())
+        return Problem(
+            variables=tuple(self.variables),
+            domains=np.array(network.domains, dtype=np.int64),
+            agents=("all",),
+            owner=np.zeros(len(self.values), dtype=np.int64),
+            factors=factors_of(functions, network, self.tokens.source),
+            labels=tuple(self._labels(v) for v in self.values),
+            sense=sense,
+            name=name,
+        )
+
+    def _network(self) -> tuple[str, Literal["min", "max"], list[Function], Network]:
+        """Read a network: its name, its sense and what makes its factors."""
         tokens = self.tokens
         self._open()
         self._part(b"problem")
@@ -73,21 +90,8 @@ class _Reader:
         functions: list[Function] = []
         while not self._closed():
             functions.append(self._function(len(functions), sense))
-        self._close("the file")
-        if tokens.peek():
-            tokens.expected("the end of the file", tokens.take())
-        domains = np.array([v.size for v in self.values], dtype=np.int64)
-        network = Network(domains.tolist(), sense, top, 10**self.decimals)
-        return Problem(
-            variables=tuple(self.variables),
-            domains=domains,
-            agents=("all",),
-            owner=np.zeros(len(self.values), dtype=np.int64),
-            factors=factors_of(functions, network, tokens.source),
-            labels=tuple(self._labels(v) for v in self.values),
-            sense=sense,
-            name=name,
-        )
+        self._close("the network" if self.depth else "the file")
+        return name, sense, functions, Network([v.size for v in self.values], sense, top, 10**self.decimals)
 
     def _open(self) -> None:
         self.tokens.expect(b"{", b"[")
@@ -107,7 +111,7 @@ class _Reader:
             self.tokens.expected(f"'{name.decode()}'", self.tokens.take())
         self._open()
 
-    def _bound(self) -> tuple[str, int]:
+    def _bound(self) -> tuple[Literal["min", "max"], int]:
         """Take ``<10.00`` or ``>-5.0``: the sense, and the bound in units of the last decimal, as a cost."""
         token = self.tokens.take()
         match = _BOUND.fullmatch(token)
@@ -248,6 +252,8 @@ class _Reader:
         tokens = self.tokens
         what = f"function {name!r}"
         keyword = tokens.word(f"{what}: its type", _PUNCTUATION)
+        if keyword == NESTED:
+            return Function(name, offset, tuple(scope), keyword=NESTED, arguments={NESTED: self._nested(what, offset)})
         if keyword not in SIGNATURES:
             raise tokens.source.refusal(offset, f"{what}: global cost function {keyword!r} is")
         if sense == "max" and keyword not in ANY_SENSE:
@@ -257,6 +263,33 @@ class _Reader:
         self._open()
         items = self._items(1)
         return Function(name, offset, tuple(scope), keyword=keyword, arguments=self._arguments(what, keyword, items))
+
+    def _nested(self, what: str, offset: int) -> Nested:
+        """Read a network, the bounds of its cost, and whether it repeats what is forbidden outside of it."""
+        tokens = self.tokens
+        if self.depth == _NESTED:
+            raise tokens.source.error(offset, f"{what}: networks more than {_NESTED} deep")
+        if tokens.skip(b"params", b"parameters"):
+            tokens.skip(b":")
+        self._open()
+        if tokens.skip(b"cfn"):
+            tokens.skip(b":")
+        inner = _Reader(tokens, self.depth + 1)
+        _, sense, functions, network = inner._network()
+        if sense == "max":
+            raise tokens.source.refusal(offset, f"{what}: {NESTED!r} of a network that is maximised is")
+        bounds = []
+        for field in (b"lb", b"ub"):
+            if tokens.skip(field):
+                tokens.skip(b":")
+            bounds.append(inner._scaled(tokens.take(), f"{what}: {field.decode()}"))
+        for field in (b"duplicatehard", b"strongduality"):
+            if tokens.skip(field):
+                tokens.skip(b":")
+            if tokens.take() not in ((b"0", b"1") if field == b"duplicatehard" else (b"0",)):
+                raise tokens.source.refusal(offset, f"{what}: {NESTED!r} with such a {field.decode()} is")
+        self._close(f"{what}: its parameters")
+        return Nested(network.domains, factors_of(functions, network, tokens.source), network.unit, *bounds)
 
     def _items(self, depth: int) -> list[Any]:
         """Return what stands up to the closing bracket: words, and lists for brackets; names of fields left out."""

@@ -7,6 +7,7 @@ and a default, refers to the tuples of an earlier one, or is a global cost funct
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -16,6 +17,7 @@ from dmcmc.files.text import Source
 from dmcmc.formats.common.scan import scan_integers, word_offset
 from dmcmc.formats.global_functions.costs import Costs
 from dmcmc.formats.global_functions.factors import build
+from dmcmc.formats.global_functions.nested import Nested, between
 from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, record
 from dmcmc.formats.wcsp import table_kernels as wcsp_kernels
 from dmcmc.inference.model.problem import Factor, Problem
@@ -29,6 +31,7 @@ _SMALL, _EXPANSION, _MOST_AXES = 2048, 16, 64  # as dmcmc.inference.model.sparse
 _LOWEST = -(2**62)  # no cost is below it
 _HARD = np.iinfo(np.int64).min
 _COPIES = 4  # of a table while its factor is built
+_NESTED = 4  # networks inside networks
 _HEADER = re.compile(rb"\s*(\S+)\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,18})\s+(\d{1,100})(?=\s|$)")
 _WHOLE = re.compile(rb"[+-]?\d+")
 
@@ -70,18 +73,13 @@ class _Reader:
         self.body = header.end()
         self.numbers, self.noted = scan_integers(source.data, self.body)
         self.words = 0  # noted ones that have been taken
-        self.at = 0
+        self.at = self.depth = 0
         self.domains = np.empty(0, dtype=np.int64)
         self.shared: list[_Shared] = []
 
     def problem(self) -> Problem:
         """Read domain sizes and constraints."""
-        self.domains = self.take(self.n, "domain sizes")
-        for i in np.flatnonzero(self.domains < 1)[:1]:
-            self.fail(f"variable {i}: has {self.domains[i]} values; at least 1 is needed", int(i))
-        if self.count > self.numbers.size - self.at:
-            self.fail(f"{self.count} constraints are declared; there are fewer numbers", self.numbers.size)
-        factors = self._constraints()
+        factors = self.network()
         if self.at < self.numbers.size:
             self._check_words(self.numbers.size)
             left = self.numbers.size - self.at
@@ -89,6 +87,16 @@ class _Reader:
         variables = tuple(f"x{i}" for i in range(self.n))
         owner = np.zeros(self.n, dtype=np.int64)
         return Problem(variables, self.domains, ("all",), owner, factors, sense="min", name=self.name)
+
+    def network(self) -> tuple[Factor, ...]:
+        """Read domain sizes and constraints; return all factors."""
+        begin = self.at
+        self.domains = self.take(self.n, "domain sizes")
+        for i in np.flatnonzero(self.domains < 1)[:1].tolist():
+            self.fail(f"variable {i}: has {self.domains[i]} values; at least 1 is needed", begin + i)
+        if self.count > self.numbers.size - self.at:
+            self.fail(f"{self.count} constraints are declared; there are fewer numbers", self.numbers.size)
+        return self._constraints()
 
     def take(self, count: int, what: str) -> NDArray[np.int64]:
         """Return the next ``count`` numbers."""
@@ -240,6 +248,8 @@ class _Reader:
     def _global(self, name: str, what: str, scope: Sequence[int], keyword: str, begin: int) -> list[Factor]:
         """Read the parameters of a global cost function and build its factors."""
         shape = self.domains[list(scope)].tolist()
+        if keyword == "wcsp":
+            return [self._nested(name, what, scope, begin)]
         if keyword not in SIGNATURES:
             offset = word_offset(self.source.data, self.body, begin)
             raise self.source.refusal(offset, f"{what}: global cost function {keyword!r} is")
@@ -256,6 +266,27 @@ class _Reader:
             return build(keyword, scope, shape, arguments, Costs(self.top), name)
         except (ProblemError, ResourceError) as error:
             self.fail(f"{what}: {error}", begin)
+
+    def _nested(self, name: str, what: str, scope: Sequence[int], begin: int) -> Factor:
+        """Read the bounds of a network's cost, whether it repeats what is forbidden outside of it, and the network."""
+        low, high, _, dual = self.take(4, f"{what}: wcsp: bounds and options").tolist()
+        if dual:
+            offset = word_offset(self.source.data, self.body, begin)
+            raise self.source.refusal(offset, f"{what}: 'wcsp' with strong duality is")
+        inner = copy(self)
+        if inner.word() is None:
+            inner.take(1, f"{what}: wcsp: its name")
+        inner.n, _, inner.count, inner.top = inner.take(4, f"{what}: wcsp: its header").tolist()
+        inner.depth, inner.shared = self.depth + 1, []
+        if inner.depth > _NESTED or min(inner.n, inner.count) < 0:
+            self.fail(f"{what}: wcsp: networks more than {_NESTED} deep, or a size below 0", begin)
+        factors = inner.network()
+        self.at, self.words = inner.at, inner.words
+        nested = Nested(inner.domains.tolist(), factors, 1, low, high)
+        try:
+            return between(nested, scope, self.domains[list(scope)].tolist(), name)
+        except (ProblemError, ResourceError) as error:
+            self.fail(f"{what}: wcsp: {error}", begin)
 
     def _parameter(self, field: Field, what: str, earlier: dict[str, Any], arity: int) -> Any:
         """Read one parameter; a list's length stands before it."""

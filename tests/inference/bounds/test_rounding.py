@@ -1,6 +1,7 @@
 """Shares rounded to assignments: as a naive twin rounds them, and where the bound is tight to optimal ones."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
-from dmcmc.inference.bounds.dual.rounding import rounded, roundings
+from dmcmc.inference.bounds.dual.rounding import Rounding, roundings
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import Table
@@ -16,8 +17,8 @@ from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.samplers.local_search.search import LocalSearch
 
 
-def rounded_naively(tables, domains, noise):
-    values = {}
+def rounded_naively(tables, domains, noise, given=None):
+    values = dict(given or {})
     while len(values) < len(domains):
         scores = {}
         for v in [v for v in range(len(domains)) if v not in values]:
@@ -44,8 +45,13 @@ def test_tables_are_rounded_as_by_hand(seed):
             sorted(rng.choice(domains.size, rng.integers(1, min(3, domains.size) + 1), replace=False).tolist())
         )
         tables.append(Table(scope, rng.integers(-9, 9, domains[list(scope)])))
-    noise = rng.integers(-3, 4, (domains.size, int(domains.max()))).astype(float)
-    assert rounded(tables, domains, noise).tolist() == rounded_naively(tables, domains, noise)
+    noise = rng.integers(-3, 4, (2, domains.size, int(domains.max())))
+    free = int(rng.integers(1, domains.size + 1))
+    rows = list(product(*map(range, domains[free:].tolist())))
+    found = Rounding(tables, domains, free, noise).rows(np.arange(len(rows)))
+    for number, row in enumerate(rows):
+        given = dict(enumerate(row, free))
+        assert found[number].tolist() == rounded_naively(tables, domains, noise[number % 2], given)[:free]
 
 
 def state_of(problem, sweeps=30):

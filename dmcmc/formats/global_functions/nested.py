@@ -1,0 +1,102 @@
+"""A whole network inside a function: its cost at the function's variables must lie between two bounds."""
+
+from collections.abc import Hashable, Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.model.automaton import unroll
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.runtime.errors import ProblemError
+
+_FORBIDDEN = np.iinfo(np.int64).max
+_MOST = 1 << 20  # entries of an inner factor's table
+_SMALL = 1024  # entries of a constraint that becomes a table at once
+
+
+class Nested(NamedTuple):
+    """A network and what its cost may be.
+
+    Attributes
+    ----------
+    domains : sequence of int
+        Of its variables, which are those of the scope in their order.
+    factors : tuple of Factor
+        Utilities: costs, negated.
+    unit : int
+        How many of them make a cost of 1.
+    low, high : int
+        low ≤ cost < high, in units.
+    """
+
+    domains: Sequence[int]
+    factors: tuple[Factor, ...]
+    unit: int
+    low: int
+    high: int
+
+
+def between(nested: Nested, scope: Sequence[int], shape: Sequence[int], name: str) -> Factor:
+    """Return the hard constraint: an automaton whose state is the cost so far and what open factors have seen.
+
+    Raises
+    ------
+    ProblemError
+        If the network's variables are not those of the scope.
+    ResourceError
+        If the automaton needs too many states.
+    """
+    if [*nested.domains] != [*shape]:
+        raise ProblemError(f"its network has domains {[*nested.domains]}, its scope {[*shape]}")
+    tables, start = [], 0
+    for factor in nested.factors:
+        if type(factor) is not Factor and prod(factor.shape) > _MOST:
+            raise ProblemError("its network has a function over too many variables")
+        costs = _costs(factor, nested.unit)
+        if factor.scope:
+            tables.append((factor.scope, costs))
+        else:
+            start += int(costs) if costs != _FORBIDDEN else nested.high
+    if not scope:
+        raise ProblemError("its scope is empty")
+    least, most = np.zeros(len(scope) + 1, dtype=object), np.zeros(len(scope) + 1, dtype=object)
+    closing: list[list[tuple[tuple[int, ...], NDArray[np.int64]]]] = [[] for _ in scope]
+    last_use = [0] * len(scope)
+    for inner, costs in tables:
+        end = max(inner)
+        closing[end].append((inner, costs))
+        finite = costs[costs != _FORBIDDEN]
+        least[: end + 1] += int(finite.min()) if finite.size else 0
+        most[: end + 1] += int(finite.max()) if finite.size else 0
+        for v in inner:
+            last_use[v] = max(last_use[v], end)
+
+    def step(position: int, state: Any, value: int) -> tuple[Hashable, int | None]:
+        total, seen = state
+        values = {**dict(seen), position: value}
+        for inner, costs in closing[position]:
+            cost = int(costs[tuple(values[v] for v in inner)])
+            if cost == _FORBIDDEN:
+                return None, None
+            total += cost
+        if total + least[position + 1] >= nested.high or total + most[position + 1] < nested.low:
+            return None, None
+        if position == len(scope) - 1:
+            return 0, 0
+        return (total, tuple((v, x) for v, x in values.items() if last_use[v] > position)), 0
+
+    found = unroll(scope, shape, (start, ()), step, name=name)
+    return Factor(found.scope, found.table, name) if prod(shape) <= _SMALL else found
+
+
+def _costs(factor: Factor, unit: int) -> NDArray[np.int64]:
+    """Return a factor's table as whole costs."""
+    table = factor.table
+    hard = forbidden(table)
+    utility = np.where(hard, 0, table)
+    if table.dtype.kind == "f":
+        utility = np.rint(utility * unit)
+    return np.where(hard, _FORBIDDEN, -utility.astype(np.int64) * (1 if table.dtype.kind == "f" else unit))

@@ -1,0 +1,79 @@
+"""A network whose cost is bounded, inside another: as it is defined, and as toulbar2 reads it."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from dmcmc.formats import registry as formats
+from dmcmc.formats.global_functions.nested import Nested, between
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.errors import FileError, Unavailable
+
+SHAPE, LOW, HIGH = (2, 3, 2), 3, 7
+FIRST, SECOND = np.array([[1, 0, 0], [4, 0, 3]]), np.array([[7, 1], [0, 0], [1, 9]])
+
+
+def listed(table):
+    return " ".join(f"{i} {j} {cost}" for (i, j), cost in np.ndenumerate(table))
+
+
+def wcsp(bounds="3 7 0 0", fixed=()):
+    inner = f"q 3 3 2 9 2 3 2 2 0 1 0 6 {listed(FIRST)} 2 1 2 0 6 {listed(SECOND)}"
+    unary = "".join(f"1 {v} 50 1 {x} 0\n" for v, x in enumerate(fixed))
+    return f"p 3 3 {1 + len(fixed)} 50\n2 3 2\n{unary}3 0 1 2 -1 wcsp {bounds} {inner}\n"
+
+
+def cfn(inner="<9.00", options="duplicatehard: 0 strongduality: 0", domains="2 b: 3"):
+    tables = [" ".join(map(str, table.ravel())) for table in (FIRST, SECOND)]
+    functions = f"f: {{scope: [a b] costs: [{tables[0]}]}} g: {{scope: [b c] costs: [{tables[1]}]}}"
+    network = f"{{problem: {{name: q mustbe: {inner}}} variables: {{a: {domains} c: 2}} functions: {{{functions}}}\n}}"
+    params = f"{{\ncfn:\n{network}\nlb: 3 ub: 7 {options}}}"
+    function = f"k: {{scope: [x y z] type: cfnconstraint params: {params}\n}}"
+    return f"{{problem: {{name: p mustbe: <50.0}} variables: {{x: 2 y: 3 z: 2}} functions: {{{function}}}}}"
+
+
+def test_what_costs_too_little_or_too_much_is_forbidden_in_both_formats():
+    for text, kind in ((wcsp(), "wcsp"), (cfn(), "cfn")):
+        problem = formats.parse(text.encode(), kind)
+        for x, y, z in product(*map(range, SHAPE)):
+            assert problem.evaluate((x, y, z)).violation == (not LOW <= FIRST[x, y] + SECOND[y, z] < HIGH)
+
+
+def test_as_toulbar2_reads_it(tmp_path):
+    pytoulbar2, path = pytest.importorskip("pytoulbar2"), tmp_path / "p.wcsp"
+    for values in product(*map(range, SHAPE)):
+        path.write_text(wcsp(fixed=values))
+        network = pytoulbar2.CFN()
+        try:
+            network.Read(str(path))
+            solved = network.Solve()
+        except Exception as error:  # what it raises where propagation alone finds a contradiction
+            assert "ontradiction" in str(error)
+            solved = None
+        assert formats.parse(path.read_bytes(), "wcsp").evaluate(values).violation == (solved is None)
+
+
+def test_wide_networks_become_automata_of_the_cost_so_far():
+    rng, n = np.random.default_rng(1), 14
+    factors = [Factor.of((v, v + 1), -rng.integers(0, 9, (2, 2))) for v in range(n - 1)]
+    nested = Nested([2] * n, (*factors, Factor.of((), np.array(-2))), 1, 40, 60)
+    found = between(nested, range(n), [2] * n, "k")
+    for values in rng.integers(0, 2, (50, n)):
+        cost = 2 - sum(int(f.table[tuple(values[list(f.scope)])]) for f in factors)
+        assert (found.entry(values.tolist()) is None) == (not 40 <= cost < 60)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "error", "message"),
+    [
+        (wcsp("3 7 0 1"), "wcsp", Unavailable, "strong duality"),
+        (cfn(options="duplicatehard: 0 strongduality: 1"), "cfn", Unavailable, "such a strongduality"),
+        (cfn(">9.00"), "cfn", Unavailable, "network that is maximised"),
+        (cfn(domains="3 b: 3"), "cfn", FileError, r"6 costs for 9 tuples"),
+        (wcsp().replace("q 3 3 2 9 2 3 2", "q 3 3 2 9 2 3 3"), "wcsp", FileError, r"network has domains \[2, 3, 3\]"),
+    ],
+)
+def test_what_cannot_be_read_is_told(text, kind, error, message):
+    with pytest.raises(error, match=message):
+        formats.parse(text.encode(), kind)
