@@ -130,6 +130,7 @@ class _Agent:
         self.parent, self.children = job.tree.parent[agent], job.tree.children[agent]
         self._heard: dict[int, tuple[Chosen, Utils]] = {}
         self._held: Steps | None = None  # of a step that no cut variable has a part in
+        self._said: Utils | None = None  # the last message about all values that are cut here: nobody reads it any more
 
     def program(self) -> Program:
         """Answer requests, until VALUE comes."""
@@ -156,7 +157,11 @@ class _Agent:
             step = yield from self._step(_both(fixed, own))
             if step is None:
                 return FAILED
-            best = step.message if best is None else _larger(best, step.message)
+            if own:  # what it makes next may lie where this does
+                best = _copied(step.message, self._said) if best is None else _larger(best, step.message)
+                self._said = best
+            else:
+                best = step.message
             self._held = step if not own and not fixed.lower and not fixed.upper else None
             del step  # its tables
         return best
@@ -261,6 +266,27 @@ class _Best:
             self.total, self.values = total, {v: x for v, x in found.items() if v not in known} | own
 
 
+def _copied(message: Utils, into: Utils | None) -> Utils:
+    """Return a message that is no view, in the memory of another one if that has the same tables."""
+
+    def copied(tables: UtilMessage, old: UtilMessage | None) -> UtilMessage:
+        found = []
+        for number, table in enumerate(tables):
+            room = None if old is None or number >= len(old) else old[number]
+            if isinstance(room, Table) and (room.scope, room.values.shape) == (table.scope, table.values.shape):
+                np.copyto(room.values, table.values)
+                found.append(room)
+            else:
+                found.append(Table(table.scope, table.values.copy()))
+        return tuple(found)
+
+    lower = copied(message.lower, into and into.lower)
+    if message.upper is None or message.upper is message.lower:
+        return Utils(lower, None if message.upper is None else lower)
+    same = into is None or into.upper is into.lower
+    return Utils(lower, copied(message.upper, None if same or into is None else into.upper))
+
+
 def _both(fixed: Chosen, own: Values) -> Chosen:
     return Chosen(fixed.lower | own, None if fixed.upper is None else fixed.upper | own)
 
@@ -270,7 +296,7 @@ def _larger(one: Utils, other: Utils) -> Utils:
 
     def larger(left: UtilMessage, right: UtilMessage) -> UtilMessage:
         pairs = zip(left, right, strict=True)
-        dense = ((a.scope, a.values, b.values) for a, b in pairs)
+        dense = ((a.scope, a.values, b.values.transpose([b.scope.index(v) for v in a.scope])) for a, b in pairs)
         return tuple(Table(scope, np.maximum(one, two, out=one)) for scope, one, two in dense)
 
     lower = larger(one.lower, other.lower)

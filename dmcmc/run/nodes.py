@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.dpop.compression import Compression, Rows
 from dmcmc.inference.dpop.slicing import Slicing, restricted
+from dmcmc.inference.dpop.step_room import StepRooms
 from dmcmc.inference.dpop.steps_ahead import StepAhead
 from dmcmc.inference.dpop.util_and_value import Node, UtilMessage, UtilStep, util_step
 from dmcmc.inference.elimination.place import pieces_of
@@ -111,6 +112,7 @@ def sliced_work(setup: Setup, making: Making, slicing: Slicing) -> Callable[[int
     """Return the UTIL steps of an agent by its children's messages, all about fixed values."""
     tables, side, orders = making.tables, making.sides.lower, {True: dict(enumerate(slicing.orders)), False: {}}
     crossing = cache(lambda agent: crossing_of(setup, agent, side, making.backend.stop))
+    rooms = StepRooms(making.backend, setup.arithmetic)
 
     def step(agent: int, below: bool, table: UtilMessage, fixed: Values, children: list[UtilMessage]) -> UtilStep:
         node = node_of(setup, agent, side, table, children, making.backend.stop, crossing(agent))
@@ -127,8 +129,13 @@ def sliced_work(setup: Setup, making: Making, slicing: Slicing) -> Callable[[int
             domains=sizes,
             order=orders[below][agent],
         )
-        resources = Resources(None, making.backend, None, setup.problem.agents[agent])
-        return util_step(node, [(EXACT, allowance(setup))], resources)
+        key, senders = (agent, below), [(child, below) for child in setup.tree.children[agent]]
+        made = rooms.step(key, node, senders)
+        if made is None:
+            resources = Resources(None, making.backend, None, setup.problem.agents[agent])
+            made = util_step(node, [(EXACT, allowance(setup))], resources)
+            rooms.prepare(key, node, senders, made)
+        return made
 
     def work(agent: int, fixed: Chosen, messages: list[Utils]) -> Steps:
         table = tables[agent]

@@ -3,7 +3,7 @@
 Dechter's bucket elimination (GpuBE journal paper, §2.1) with the join and the projection of a bucket fused.
 """
 
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -41,15 +41,20 @@ class Elimination:
     arithmetic : Arithmetic
     semiring : Semiring
         By which the tables were made; min-plus tables in the arena are negated.
+    apart : dict
+        Tables over kept variables that do not lie in the arena: room for their entries.
     """
 
     plan: Plan
     arena: Array
     arithmetic: Arithmetic
     semiring: Semiring = field(default=MAX_PLUS, kw_only=True)
+    apart: Mapping[int, Array] = field(default_factory=dict, kw_only=True)
 
     def table(self, t: int) -> Table:
         """Return table ``t`` of the plan as a view."""
+        if t in self.apart:
+            return Table(self.plan.scope(t), self.apart[t])
         at = int(self.plan.program.at[t])
         return Table(self.plan.scope(t), self.arena[at : at + int(self.plan.sizes[t])].reshape(self.plan.shape(t)))
 
@@ -148,10 +153,12 @@ def run_on_cpu(
     program = work.plan.program
     lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
     cells = program.cells[first:last]
-    apart = cells > (_LARGE if threads > 1 else _LOOK)
-    large = first + np.flatnonzero(apart) if threads > 1 or stop is not NO_STOP else np.zeros(0, dtype=np.int64)
+    large = cells > (_LARGE if threads > 1 else _LOOK if stop is not NO_STOP else np.inf)
+    for t in work.apart:
+        large[t - work.plan.output(first)] = True
+    by_rows = first + np.flatnonzero(large)
     ready = first
-    for b in (*large.tolist(), last):
+    for b in (*by_rows.tolist(), last):
         for begin, end in pairwise(_looks(program.cells, ready, b, stop)):
             stop.check()
             run_buckets(program, work.arena, begin, end, lowest, semiring.operation)

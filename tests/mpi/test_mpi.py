@@ -108,7 +108,7 @@ def wide_agents(agents, own=5):
     )
 
 
-def clique(agents):
+def clique(agents, floats=True):
     """Every two agents share a factor."""
     rng = np.random.default_rng(agents)
     scopes = [(u, v) for u in range(agents) for v in range(u)]
@@ -117,7 +117,7 @@ def clique(agents):
         domains=np.full(agents, 3),
         agents=tuple(f"a{a}" for a in range(agents)),
         owner=np.arange(agents),
-        factors=tuple(Factor.of(s, random_table(rng, (3, 3), 1.0, floats=True)) for s in scopes),
+        factors=tuple(Factor.of(s, random_table(rng, (3, 3), 1.0 if floats else 9, floats=floats)) for s in scopes),
     )
 
 
@@ -129,7 +129,7 @@ def solved(tmp_path_factory):
         "many_agents.npz": chain(13, 0),
         "two_agents.npz": wide_agents(2),
         "mini_buckets.npz": clique(9),
-        "slices.npz": clique(10),
+        "slices.npz": clique(10, floats=False),
         "disconnected.npz": random_problem(52, 16, 9, 3, 12, 3, 1000, 0.02),
         "floats.npz": random_problem(3, 16, 7, 3, 24, 3, 1.0, 0.0, True, "min"),
         "infeasible.npz": random_problem(10, 12, 6, 3, 24, 3, 9, 0.6),

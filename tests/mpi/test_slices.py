@@ -8,6 +8,7 @@ from support.problem_strategies import random_table
 from support.runs import begun
 
 from dmcmc import Factor, Problem
+from dmcmc.inference.dpop import step_room
 from dmcmc.inference.dpop.slicing import restricted
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import ResourceError
@@ -88,6 +89,21 @@ def test_tables_that_nothing_is_cut_in_are_sent_once():
     assert kinds["REQUEST"] == kinds["UTIL"] and kinds["VALUE"] == 6
     assert slicing.largest <= 150 < slicing.whole
     assert slicing.steps >= 3 ** len(slicing.cut) and slicing.cells >= 3**7
+
+
+def test_steps_of_one_shape_are_planned_once_and_their_messages_lie_where_they_are_joined(monkeypatch):
+    planned, steps, shared = [], [], []
+
+    def listening(place, name, heard):
+        before = getattr(place, name)
+        monkeypatch.setattr(place, name, lambda *given: heard.append(before(*given)) or heard[-1])
+
+    listening(nodes, "util_step", planned)
+    listening(step_room.StepRoom, "step", steps)
+    listening(step_room, "_same", shared)
+    found, _ = combined(clique(8), in_slices(60), method="exact")
+    assert len(planned) <= 3 * 8 < len(steps) and sum(shared) > len(steps) // 4
+    assert decided(found) == decided(combined(clique(8), method="exact")[0])
 
 
 def test_a_step_that_fails_ends_all_of_them(monkeypatch):
