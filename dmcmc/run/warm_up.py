@@ -20,6 +20,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
 from dmcmc.inference.bounds.dual.rounding import compile_rounding
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.elimination.eliminate import compile_joins
 from dmcmc.inference.incomplete.filtering import compile_filtering
 from dmcmc.inference.minibuckets.matching import compile_matching, with_headroom
 from dmcmc.inference.model.problem import Factor, Problem
@@ -229,6 +230,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         if split:
             options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
             solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
+        compile_joins(setup.arithmetic)
         if budget is not None and providers:  # the search begins at what bounds say is good
             compile_rounding()
         if any("mini-bucket" in one for one in providers):  # the buckets of larger agents are split

@@ -11,6 +11,8 @@ import numpy as np
 
 from dmcmc.inference.bounds.tighten import load_kernels
 from dmcmc.inference.elimination.semirings import MAX_PLUS
+from dmcmc.inference.minibuckets.matching import with_headroom
+from dmcmc.inference.runtime.device import opened
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import splits, will_prove
 from dmcmc.run.kinds import gpu_search
@@ -41,9 +43,9 @@ def warm_up_gpu(setup: Setup, world: World, progress: Progress) -> float:
     for first in (True, False):
         if use and (world.local_rank == 0) == first:
             try:
-                _load(setup, mine)
                 if searches:
                     _load_search(setup)
+                _load(setup, mine)
             except Exception as error:  # the run itself will tell what is wrong with it
                 why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
                 _LOG.warning(f"dmcmc: not all kernels for the GPU are loaded before the clock starts: {why}")
@@ -62,11 +64,16 @@ def _load_search(setup: Setup) -> None:
 def _load(setup: Setup, mine: list[int]) -> None:
     """Load what agents use: each room knows whether it would go to the GPU with that."""
     choices, locals_ = {agent: setup.choices[agent] for agent in mine}, setup.division.locals
-    later = setup.backend.device == "cuda" and any(setup.exact_price(agent) is not None for agent in mine)
+    there = setup.backend.device == "cuda" or (setup.backend.device == "auto" and opened())
+    later = there and any(setup.exact_price(agent) is not None for agent in mine)
     if later or any(choice.method == "exact" and choice.device == "cuda" for choice in choices.values()):
         from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
 
         load_joins(setup.arithmetic.dtype, MAX_PLUS.operation)
+    if there and any(map(setup.filters, mine)):
+        from dmcmc.inference.incomplete.cuda.carry import load_kernels as load_rows
+
+        load_rows(with_headroom(setup.arithmetic))
     matched = {setup.arithmetic.dtype} if splits(setup) and setup.config.combine.moment_matching else set()
     if any(choice.bound == "mini-bucket" for choice in choices.values()):
         matched.add(np.dtype(np.int64))

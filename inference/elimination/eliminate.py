@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.arena_kernels import choose_rows, choose_values
 from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
 from dmcmc.inference.elimination.place import place_tables
-from dmcmc.inference.elimination.plan import Plan
+from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables, flatten
@@ -201,6 +201,13 @@ def run_rows(
     """Fill the entries from the first to before the second of one bucket's message; :class:`OutOfTime` as usual."""
     if not run_parallel(_tasks(work, b, semiring, threads, *entries), threads, stop):
         stop.check()
+
+
+def compile_joins(arithmetic: Arithmetic) -> None:
+    """Compile what large buckets are joined by, a range of rows at a time, or read it from the disk."""
+    plan = plan_elimination([(0, 1)], np.full(2, 2), [0], [1])
+    work = eliminate([Table((0, 1), np.zeros((2, 2), dtype=arithmetic.dtype))], plan, arithmetic)
+    run_rows(work, 0, MAX_PLUS, 1, (0, 2))
 
 
 def _tasks(

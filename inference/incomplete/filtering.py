@@ -316,9 +316,10 @@ def z_within(query: Query, cells: int) -> int:
 
 
 def compile_filtering(arithmetic: Arithmetic) -> None:
-    """Compile what filtering uses in these numbers: two incomplete messages are joined, and one becomes dense."""
+    """Compile what filtering uses in these numbers: messages are joined, become dense, and are listed again."""
     scopes = [(0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (1, 4), (2, 3), (3, 4)]
     same = np.where(np.eye(3, dtype=np.bool_), 1.0, -np.inf)
     tables = [arithmetic.encode(Factor.of(scope, same if scope[0] < 2 else np.zeros((3, 3)))) for scope in scopes]
     query = Query(tables, np.full(5, 3), range(5), (), arithmetic)
-    Filtering(query, None, 1, 1 << 20, 1, Stop(float("inf")), dense=0).go_on(Stop(float("inf")))
+    for dense in (0, DENSE):
+        Filtering(query, None, 1, 1 << 20, 1, Stop(float("inf")), dense=dense).go_on(Stop(float("inf")))

@@ -29,6 +29,13 @@ def gpu_problem() -> str | None:
     return "no CUDA device is visible"
 
 
+def takes_threads() -> bool:
+    """Return whether several threads may use the GPU at the same time: Numba's simulator has one kernel at work."""
+    from numba import config
+
+    return not config.ENABLE_CUDASIM
+
+
 def describe_gpu() -> str:
     """Return the name and memory of the GPU, or why there is none."""
     problem = gpu_problem()

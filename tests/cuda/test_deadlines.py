@@ -141,8 +141,10 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
     monkeypatch.setattr(gpu_waves, "load_kernels", lambda *what: loaded.append(what))
     monkeypatch.setattr(warm_up_gpu, "load_kernels", lambda *what: None)
     monkeypatch.setattr(warm_up_gpu, "splits", lambda setup: False)
+    monkeypatch.setattr(warm_up_gpu, "opened", lambda: False)
     setup = SimpleNamespace(
-        choices=[choice], exact_price=lambda agent: price, division=SimpleNamespace(locals=[None]), config=Settings(),
+        choices=[choice], filters=lambda agent: False, exact_price=lambda agent: price,
+        division=SimpleNamespace(locals=[None]), config=Settings(),
         backend=SimpleNamespace(device=device, threads=1), arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
     warm_up_gpu._load(setup, [0])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dmcmc.config.settings import Settings
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import gpu_problem
+from dmcmc.inference.runtime.device import gpu_problem, takes_threads
 from dmcmc.run.controller.offer import GPU_SEARCH, Brought, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
 from dmcmc.samplers.local_search.search import LocalSearch
@@ -107,7 +107,7 @@ def wanted(settings: Settings) -> bool:
         return False
     if device == "auto" and (seconds < _OPENING * COSTS.opening or not any(map(_exists, _DRIVERS))):
         return False
-    return gpu_problem() is None
+    return gpu_problem() is None and takes_threads()
 
 
 def outlook(settings: Settings) -> str:

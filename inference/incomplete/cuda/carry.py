@@ -24,8 +24,9 @@ from dmcmc.inference.incomplete.cuda.row_kernels import (
     write_rows,
 )
 from dmcmc.inference.incomplete.steps import Step
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import Device
+from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.types import Array, Ints
 
 _WINDOW = 1 << 22  # rows that a step has room for, at most: some milliseconds of a kernel
@@ -231,6 +232,24 @@ class Carrier:
 
     def _copy(self, name: str, data: Array) -> Any:
         return self.device.upload("rows/" + name, np.ascontiguousarray(data))
+
+
+def load_kernels(arithmetic: Arithmetic) -> None:
+    """Compile what carries rows in these numbers, or find it on disk."""
+    device, dtype = shared_device(), arithmetic.dtype
+    tables, longs, ints, flags = (device.buffer("kernels", 1, kind) for kind in (dtype, _LONGS, _INTS, _FLAGS))
+    number = dtype.type(0)
+    threshold = np.int64(0) if arithmetic.exact else np.float64(0)
+    common = (
+        longs, tables, longs, tables, 0, 0, longs, longs, longs, longs, longs, ints, tables, 0, 0, number, number,
+        threshold, flags, longs,
+    )  # fmt: skip
+    device.load(judge_rows, common)
+    device.load(write_rows, (*common, 0, longs, tables, 0))
+    device.load(count_partners, (longs, 0, longs, 0, longs, longs, longs, longs))
+    device.load(scan_tiles, (longs, 0, longs))
+    device.load(scan_sums, (longs, 0, longs))
+    device.load(best_rows, (tables, 0, 0, 0, tables))
 
 
 def _bytes_of(step: Step) -> int:

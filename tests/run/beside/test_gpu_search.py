@@ -87,6 +87,7 @@ def test_what_it_finds_is_its_own_and_no_bound():
 def test_it_is_wanted_where_there_is_time_and_a_gpu(where, seconds, polish, there, monkeypatch):
     settings = Settings(device=where, budget=Budget(time=seconds), polish=polish)
     monkeypatch.setattr(gpu_search, "_exists", lambda name: True)
+    monkeypatch.setattr(gpu_search, "takes_threads", lambda: True)
     for problem in (None, "no CUDA device is visible"):
         monkeypatch.setattr(gpu_search, "gpu_problem", lambda problem=problem: problem)
         assert gpu_search.wanted(settings) == (there and problem is None)

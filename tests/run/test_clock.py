@@ -1,0 +1,103 @@
+"""Nothing is compiled, nor read from the disk, while the clock of a run with a time budget runs."""
+
+import gc
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import combinations
+
+import numba
+import numpy as np
+import pytest
+from numba.core.dispatcher import Dispatcher
+from support.runs import dense_problem, hard_problem
+
+import dmcmc
+from dmcmc import Factor, Problem
+from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.run import solve as running
+from dmcmc.run import warm_up
+
+pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
+
+
+def forget():
+    """Let all kernels of ours be compiled, or read from the disk, the next time that they are called."""
+    for one in gc.get_objects():
+        if isinstance(one, Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
+            one._reset_overloads()
+    warm_up._LOADED.clear()
+
+
+@contextmanager
+def clocked(monkeypatch):
+    """Yield a list of what is compiled or read while the clock runs, by name and types."""
+    late, begun, outside, compile_ = [], [], [True], Dispatcher.compile
+
+    def beyond_the_clock(work):
+        def worked(*given, **options):
+            outside.append(True)
+            try:
+                return work(*given, **options)
+            finally:
+                outside.pop()
+
+        return worked
+
+    def starting(*given, **options):
+        if not begun:
+            begun.append(True)
+            outside.clear()
+        return started(*given, **options)
+
+    def record(self, signature):
+        if not outside and self.py_func.__module__.startswith("dmcmc."):
+            late.append(f"{self.py_func.__module__}.{self.py_func.__name__} {signature}")
+        return compile_(self, signature)
+
+    started = running.divided
+    with monkeypatch.context() as patched:
+        patched.setattr(warm_up, "warm_marker", lambda what: None)
+        for name in dir(running):
+            if name.startswith("warm_up"):
+                patched.setattr(running, name, beyond_the_clock(getattr(running, name)))
+        patched.setattr(running, "divided", starting)
+        patched.setattr(Dispatcher, "compile", record)
+        forget()
+        yield late
+
+
+def belief():
+    """One agent, every two variables in a table of real numbers, some of which are impossible."""
+    rng, n = np.random.default_rng(2), 9
+    factors = []
+    for a, b in combinations(range(n), 2):
+        table = rng.uniform(-9, 0, (3, 3))
+        table[(rng.random((3, 3)) < 0.25) & (np.add.outer(range(3), range(3)) > 0)] = -np.inf
+        factors.append(Factor.of((a, b), table))
+    return Problem(tuple(f"x{v}" for v in range(n)), np.full(n, 3), ("a",), np.zeros(n, dtype=np.int64), tuple(factors))
+
+
+def listed():
+    """Whole numbers, one factor of which is a list of tuples."""
+    problem = dense_problem(1)
+    tuples = np.array([[0, 1, 2], [1, 1, 1], [3, 0, 0]], dtype=np.int32)
+    return replace(
+        problem, factors=(*problem.factors, SparseFactor((1, 5, 9), (4, 4, 4), tuples, np.array([9, 5, 7, 1])))
+    )
+
+
+KINDS = {
+    "hidden variables, whole numbers": (hard_problem, {}),
+    "belief, one agent, filtered": (belief, {"local": {"cells": 100}}),
+    "a list, samples asked for": (listed, {"local": {"method": "annealing", "bound": "dual+mini-bucket"}}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_compiled_or_read_while_the_clock_runs(kind, monkeypatch):
+    make, options = KINDS[kind]
+    problem = make()
+    with clocked(monkeypatch) as late:
+        result = dmcmc.solve(problem, timeout=1.0, device="cpu", search="none", **options)
+    assert result.assignment is not None
+    assert late == []
