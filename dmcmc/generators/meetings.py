@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
 from dmcmc.generators.schedules import planted
-from dmcmc.generators.tables import agents_problem, binary_factors, uniform
+from dmcmc.generators.tables import agents_problem, binary_factors, binary_problem, uniform
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ConfigError
@@ -91,14 +91,19 @@ def generate(params: Meetings) -> Problem:
     edges = np.concatenate([(local + first).reshape(-1, 2), copies])
     name = f"meetings-{params.tables}_A{a}_n{n}_D{d}_pl{params.local_density:g}_B{b}_s{params.seed}"
     if params.tables == "uniform":
-        factors = binary_factors(edges, uniform(stream(params.seed, _UNIFORM), 1, 1000, (m, d, d)))
+        tables, busy = uniform(stream(params.seed, _UNIFORM), 1, 1000, (m, d, d)), None
     else:
-        factors = _preferences(params, local, edges)
-    return agents_problem(name, a, n, d, factors, "e")
+        tables, busy = _preferences(params, local, edges)
+    if params.tables == "hard":
+        assert busy is not None
+        return agents_problem(name, a, n, d, binary_factors(edges, tables) + _availability(busy, n), "e")
+    return binary_problem(edges, tables, lambda factors: agents_problem(name, a, n, d, factors, "e"))
 
 
-def _preferences(params: Meetings, local: NDArray[np.int64], edges: NDArray[np.int64]) -> tuple[Factor, ...]:
-    """Return the factors of ``preferences`` and ``hard``; ``local`` is (agents, edges inside, 2), in local indices."""
+def _preferences(
+    params: Meetings, local: NDArray[np.int64], edges: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    """Return the tables of ``preferences`` and ``hard``, and who is busy; ``local`` is (agents, edges inside, 2)."""
     a, n, d = params.agents, params.variables_per_agent, params.domain_size
     hard, inside = params.tables == "hard", local.shape[1]
     gaps = uniform(stream(params.seed, _GAPS), 1, _MOST_GAP, (a, inside))
@@ -127,7 +132,7 @@ def _preferences(params: Meetings, local: NDArray[np.int64], edges: NDArray[np.i
     weight = priority.reshape(-1)[edges[a * inside :]].sum(axis=1)
     slot = np.arange(d)
     tables[a * inside :, slot, slot] = (weight * d // _MOST_PRIORITY)[:, None]
-    return binary_factors(edges, tables) + (_availability(busy, n) if hard else ())
+    return tables, busy
 
 
 def _meeting_slots(params: Meetings) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, share, stream
-from dmcmc.generators.tables import binary_factors, uniform
+from dmcmc.generators.tables import binary_problem, uniform
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ConfigError
@@ -125,7 +125,7 @@ def colouring(params: Colouring) -> Problem:
     colour = np.arange(d)
     tables[:, colour, colour] = -uniform(stream(params.seed, 1), 1, _MOST_COST, (len(edges),))[:, None]
     name = f"colouring_n{n}_d{d}_p{params.density:g}_s{params.seed}"
-    return _problem(name, n, d, agents, binary_factors(edges, tables))
+    return binary_problem(edges, tables, lambda factors: _problem(name, n, d, agents, factors))
 
 
 def scale_free(params: ScaleFree) -> Problem:
@@ -175,7 +175,8 @@ def _costs(params: Network, edges: NDArray[np.int64], name: str) -> Problem:
         block = tables[first : first + step].reshape(-1, d * d)
         places = np.argsort(rng.integers(2**62, size=block.shape), axis=1, kind="stable")[:, :hard]
         np.put_along_axis(block, places, forbidden_value(tables.dtype), axis=1)
-    return _problem(f"{name}_t{params.tightness:g}_s{params.seed}", n, d, agents, binary_factors(edges, tables))
+    name = f"{name}_t{params.tightness:g}_s{params.seed}"
+    return binary_problem(edges, tables, lambda factors: _problem(name, n, d, agents, factors))
 
 
 def _problem(name: str, n: int, d: int, agents: int, factors: tuple[Factor, ...]) -> Problem:

@@ -7,7 +7,7 @@ import numpy as np
 
 from dmcmc.generators import graphs
 from dmcmc.generators.parameters import Count, Parameters, Ratio, check_size, edge_count, stream
-from dmcmc.generators.tables import agents_problem, binary_factors, uniform
+from dmcmc.generators.tables import agents_problem, binary_problem, uniform
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 
@@ -66,4 +66,4 @@ def generate(params: RandomDcop) -> Problem:
     parts.append(np.stack([ends[:, 0] * n + ends[:, 1], ends[:, 2] * n + ends[:, 3]], axis=1))
     tables = uniform(stream(params.seed, 1), 1, 1000, (m, d, d))
     name = f"random_A{a}_n{n}_D{d}_pl{params.local_density:g}_pg{params.global_density:g}_B{b}_s{params.seed}"
-    return agents_problem(name, a, n, d, binary_factors(np.concatenate(parts), tables), "x")
+    return binary_problem(np.concatenate(parts), tables, lambda factors: agents_problem(name, a, n, d, factors, "x"))

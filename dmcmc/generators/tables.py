@@ -1,10 +1,11 @@
 """From scopes and one block of tables to a problem."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.flat import FlatTables
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.types import Array
 
@@ -32,3 +33,15 @@ def agents_problem(
         factors=factors,
         name=name,
     )
+
+
+def binary_problem(edges: NDArray[np.int64], tables: Array, make: Callable[[tuple[Factor, ...]], Problem]) -> Problem:
+    """Return what ``make`` makes of one factor an edge; the problem knows that its tables lie in one block.
+
+    So nobody lays them out once more.
+    """
+    data = tables.reshape(-1)  # compiled code takes what may be written; the tables of the factors may not
+    problem = make(binary_factors(edges, tables))
+    ends = data.size // max(1, len(edges)) * np.arange(len(edges) + 1)
+    problem.take_flat(FlatTables(np.arange(0, 2 * len(edges) + 1, 2), edges.reshape(-1).astype(np.int64), ends, data))
+    return problem

@@ -105,7 +105,7 @@ def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
     float
         The seconds that this took.
     """
-    start, dtype, dense = time.perf_counter(), parts.problem.flat.data.dtype, _is_dense(parts)
+    start, dtype, dense = time.perf_counter(), parts.problem.flat.data.dtype, parts.original.dense
 
     def work() -> None:
         _tiny_search(dtype, dense, compact=True).first()
@@ -116,7 +116,12 @@ def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
 
 def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
     """Compile what looks for better assignments than the first, and load it; return the seconds that this took."""
+<<<<<<< HEAD
     start, what = time.perf_counter(), _kinds_of(parts)
+=======
+    start, flat, dense = time.perf_counter(), parts.problem.flat, parts.original.dense
+    compact = dense and is_compact(flat, parts.problem.n_variables)
+>>>>>>> ddb1b3a (The first point of large problems sooner: tables of a generator lie in one block already, a glance and sums without loops over factors)
 
     def work() -> None:
         search = _tiny_search(*what)
@@ -134,6 +139,7 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
     return time.perf_counter() - start
 
 
+<<<<<<< HEAD
 def tiny_search_for(parts: Divided) -> LocalSearch:
     """Return a search of a tiny problem that uses the same kernels as that of a problem."""
     return _tiny_search(*_kinds_of(parts))
@@ -150,6 +156,8 @@ def _is_dense(parts: Divided) -> bool:
     return all(type(factor) is Factor for factor in parts.original.factors)
 
 
+=======
+>>>>>>> ddb1b3a (The first point of large problems sooner: tables of a generator lie in one block already, a glance and sums without loops over factors)
 def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearch:
     """Return a search of a tiny problem that uses the same kernels."""
     problem = _tiny(np.dtype(np.int32), [dtype], hard=not compact)

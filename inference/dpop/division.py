@@ -109,14 +109,18 @@ def divide(problem: Problem) -> Division:
     crossing, constants = [], []
     interface: set[int] = set()
     for factor in problem.factors:
-        owners = {owner[v] for v in factor.scope}
-        if not owners:
+        scope = factor.scope
+        if not scope:
             constants.append(factor)
-        elif len(owners) == 1:
-            own[owners.pop()].append(factor)
+            continue
+        agent = owner[scope[0]]
+        for v in scope:
+            if owner[v] != agent:
+                crossing.append(factor)
+                interface.update(scope)
+                break
         else:
-            crossing.append(factor)
-            interface.update(factor.scope)
+            own[agent].append(factor)
     variables: list[list[int]] = [[] for _ in problem.agents]
     for v, agent in enumerate(owner):
         variables[agent].append(v)

@@ -64,7 +64,7 @@ def densify(problem: Problem, memory: int) -> DenseProblem:
     ResourceError
         If a factor fits neither as a table nor as a chain.
     """
-    if all(type(factor) is Factor for factor in problem.factors):
+    if problem.dense:
         return DenseProblem(problem, problem.n_variables)
     chains = _Chains(problem)
     for factor in problem.factors:

@@ -36,22 +36,26 @@ class FlatTables(NamedTuple):
 
     def strides(self, domains: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how far apart in ``data`` two values of each variable of ``scope`` are."""
-        sizes = domains[self.scope].tolist()
-        strides = [1] * len(sizes)
-        for begin, end in pairwise(self.scope_start.tolist()):
-            for i in range(end - 2, begin - 1, -1):
-                strides[i] = strides[i + 1] * sizes[i + 1]
-        return np.array(strides, dtype=np.int64)
+        lengths = np.diff(self.scope_start)
+        strides = np.ones(self.scope.size, dtype=np.int64)
+        for place in range(2, int(lengths.max(initial=0)) + 1):  # from the last variable of each scope
+            at = self.scope_start[1:][lengths >= place] - place
+            strides[at] = strides[at + 1] * domains[self.scope[at + 1]]
+        return strides
 
     def entries(self, values: NDArray[np.int64], strides: NDArray[np.int64]) -> list[int | float | None]:
         """Return each table's entry at value indices of all variables; None where it is forbidden."""
-        steps = np.append(0, np.cumsum(values[self.scope] * strides))
-        found = self.data[self.at[:-1] + np.diff(steps[self.scope_start])]
+        found = self.found(values, strides)
         hard = found == forbidden_value(self.data.dtype)
         entries: list[int | float | None] = found.tolist()
         for table in np.flatnonzero(hard).tolist():
             entries[table] = None
         return entries
+
+    def found(self, values: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
+        """Return the same as the data have it."""
+        steps = np.append(0, np.cumsum(values[self.scope] * strides))
+        return self.data[self.at[:-1] + np.diff(steps[self.scope_start])]
 
     def scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes as tuples."""
@@ -100,10 +104,11 @@ def magnitudes(flat: FlatTables) -> list[int | float]:
     """Return each table's largest finite |entry|; Python integers for integers, so that sums never wrap."""
     if not flat.tables:
         return []
-    data = flat.data
-    hard = data == forbidden_value(data.dtype)
-    finite = np.where(hard, 0, data) if hard.any() else data
+    data, never = flat.data, forbidden_value(flat.data.dtype)
+    finite = np.where(data == never, 0, data) if data.min() == never else data
     starts = flat.at[:-1]
-    high = np.maximum.reduceat(finite, starts).tolist()
-    low = np.minimum.reduceat(finite, starts).tolist()
-    return [max(abs(a), abs(b)) for a, b in zip(high, low, strict=True)]
+    high, low = np.maximum.reduceat(finite, starts), np.minimum.reduceat(finite, starts)
+    if data.dtype == np.int32:  # whose least number has no opposite
+        high, low = high.astype(np.int64), low.astype(np.int64)
+    largest: list[int | float] = np.maximum(np.abs(high), np.abs(low)).tolist()
+    return largest

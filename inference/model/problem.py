@@ -240,9 +240,18 @@ class Problem:
         return len(self.agents)
 
     @cached_property
+    def dense(self) -> bool:
+        """Whether all factors are tables as they are."""
+        return set(map(type, self.factors)) <= {Factor}
+
+    @cached_property
     def flat(self) -> FlatTables:
         """All tables in one array, in the order of the factors."""
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
+
+    def take_flat(self, flat: FlatTables) -> None:
+        """Take tables that lie in one array already, in the order of the factors, in place of a copy."""
+        self.__dict__["flat"] = flat
 
     def to_own_sense(self, utility: int | float) -> int | float:
         """Return a utility as the problem reports it: itself, or the cost it stands for."""
@@ -278,6 +287,13 @@ class Problem:
 
     def appraise(self, values: NDArray[np.int64]) -> tuple[Evaluation, Exact]:
         """Return what value indices are worth, and :meth:`utility_inside` of them."""
+        if "flat" in self.__dict__ and self._alike and self.flat.data.dtype == np.int32:  # sums fit an int64
+            found = self.flat.found(values, self._strides)
+            allowed = found != forbidden_value(found.dtype)
+            total = int(found[allowed].sum(dtype=np.int64))
+            fixed = found[allowed & (np.diff(self.flat.scope_start) == 0)]
+            violation = found.size - int(np.count_nonzero(allowed))
+            return Evaluation(self.to_own_sense(total), violation), total - int(fixed.sum(dtype=np.int64))
         entries = self._entries(values)
         return self._evaluation(entries), self._inside(entries)
 
@@ -305,8 +321,7 @@ class Problem:
     @cached_property
     def _alike(self) -> bool:
         """Whether flat tables have every entry as it is."""
-        dense = all(type(factor) is Factor for factor in self.factors)
-        return dense and len({factor.table.dtype for factor in self.factors}) == 1
+        return self.dense and len({factor.table.dtype for factor in self.factors}) == 1
 
     @cached_property
     def _strides(self) -> NDArray[np.int64]:

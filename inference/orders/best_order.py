@@ -67,7 +67,7 @@ class Order:
 def primal_graph(scopes: Iterable[Sequence[int]], position: Mapping[int, int]) -> NDArray[np.bool_]:
     """Return the (n, n) adjacency of variables that share a scope; ``position`` numbers them 0..n-1."""
     adjacent = np.zeros((len(position), len(position)), dtype=np.bool_)
-    for scope in scopes:
+    for scope in {tuple(scope) for scope in scopes}:
         inside = [position[v] for v in scope]
         for a in inside:
             adjacent[a, inside] = True

@@ -19,16 +19,18 @@ def promise(problem: Problem) -> float:
     Looks at some of the variables that only their own agent meets, evenly spread: how many of them may be eliminated,
     and how many of their values are dominated. What follows from that is not seen.
     """
-    owner, private = problem.owner, np.ones(problem.n_variables, dtype=np.bool_)
-    for factor in problem.factors:
-        scope = list(factor.scope)
-        if scope and (owner[scope] != owner[scope[0]]).any():
-            private[scope] = False
+    scope, lengths = problem.flat.scope, np.diff(problem.flat.scope_start)
+    table = np.repeat(np.arange(lengths.size), lengths)  # of each variable in a scope
+    first = problem.flat.scope_start[table]
+    crossing = np.zeros(lengths.size, dtype=np.bool_)
+    crossing[table[problem.owner[scope] != problem.owner[scope[first]]]] = True
+    private = np.ones(problem.n_variables, dtype=np.bool_)
+    private[scope[crossing[table]]] = False
     own = np.flatnonzero(private)
     if not own.size:
         return 0.0
     sample = own[np.linspace(0, own.size - 1, min(_SAMPLE, own.size)).astype(np.int64)].tolist()
-    near = tuple(f for f in problem.factors if f.scope and not set(sample).isdisjoint(f.scope))
+    near = tuple(problem.factors[t] for t in np.unique(table[np.isin(scope, sample)]).tolist())
     try:
         network = Network.of(replace(problem, factors=near), Limit())
         if network is None:

@@ -72,7 +72,8 @@ class LocalSearch:
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
         self.ascent, self.behind = Ascent(original, threads, stop), False
         first = original.n_variables
-        self._links = [factor for factor in problem.factors if factor.scope and factor.scope[-1] >= first]
+        added = problem.factors if problem.n_variables > first else ()
+        self._links = [factor for factor in added if factor.scope and factor.scope[-1] >= first]
         self._race: Race | None = None
         self._heat: Heat | None = None
         self._chains, self._pace, self.heats = 0, 0.0, 0

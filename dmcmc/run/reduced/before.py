@@ -6,7 +6,7 @@ import numpy as np
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.reductions.glance import promise
 from dmcmc.inference.reductions.limit import Limit
@@ -48,10 +48,10 @@ def reduction_of(original: Problem, dense: Problem, config: Settings, stop: Stop
 
 def _may_pay(dense: Problem) -> bool:
     """Return whether there is much to eliminate, and room for the work."""
-    cells = sum(factor.table.size for factor in dense.factors)
-    if _BYTES * cells > ACCOUNT.part(_MEMORY, 1 << 62):
+    flat = dense.flat
+    if _BYTES * flat.data.size > ACCOUNT.part(_MEMORY, 1 << 62):
         return False
-    hard = any(forbidden(factor.table).any() for factor in dense.factors)
+    hard = bool(flat.data.size) and flat.data.min() == forbidden_value(flat.data.dtype)
     if dense.n_agents > 1 and not hard and promise(dense) < _MUCH:
         return False
     scopes = [factor.scope for factor in dense.factors]  # what orders are searched with may have to be compiled
