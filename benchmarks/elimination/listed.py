@@ -18,6 +18,7 @@ from dmcmc.inference.marginals.tables import DenseTables, ListedTables
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 
+MOST = 20_000_000  # cells
 FOLDERS = ("bayesnet", "uai14_PR", "uai14_MAP", "linkage")
 TABLE = Columns(
     ("file", "<22"), ("cells", ">12,"), ("rows", ">12,"), ("dense MiB", ">10.2f"), ("listed", ">10.2f"),
@@ -51,6 +52,8 @@ def main() -> None:
             problem, trees, seconds = dmcmc.load(file), list[dmcmc.JunctionTree](), list[float]()
             try:
                 for kind in ("dense", "incomplete"):
+                    if trees and trees[0].cells > MOST:
+                        raise ResourceError("left out: too many cells to be listed")
                     tree = dmcmc.JunctionTree(problem, memory=given.memory, tables=kind, device="cpu")
                     tree.propagate()
                     tree.forget()

@@ -113,15 +113,24 @@ class Making:
         """Return how much of it is done, about: the part of the ranges."""
         return len(self._done) / max(1, len(self._ranges or [()]))
 
-    def expected(self, stop: Stop = NO_STOP) -> float:
-        """Return about how many candidates all steps will judge, going by a sample of the ranges, which is made."""
+    def expected(self, most: float, stop: Stop = NO_STOP) -> float:
+        """Return about how many candidates all steps will judge, going by a sample of the ranges, which is made.
+
+        Parameters
+        ----------
+        most
+            No more of the sample is made once it alone says that there are more than so many.
+        """
         self._ranges = self._cut(stop)
         if not self._ranges:
             return 0.0
-        before, sample = self._tried, self._in_no_order()[: max(1, len(self._ranges) // _SAMPLE)]
-        for i in sample:
+        before, sample, found = self._tried, self._in_no_order()[: max(1, len(self._ranges) // _SAMPLE)], 0.0
+        for made, i in enumerate(sample, 1):
             self._carry(i, stop)
-        return (self._tried - before) * len(self._ranges) / len(sample)
+            found = (self._tried - before) * len(self._ranges) / made
+            if found * made > most * len(sample):
+                break
+        return found
 
     def _in_no_order(self) -> list[int]:
         """Return the ranges that are missing, mixed: the part that is done tells what the rest will take."""

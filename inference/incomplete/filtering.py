@@ -30,7 +30,8 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Array, Number
 
 _ROW, _VALUE = 200.0, 3.0  # a candidate for a row costs so many dense cells, and so many for each value of its vector
-_ENTRY = 60.0  # likewise an entry of a dense message, which is compared with what can still win
+_ENTRY = 30.0  # likewise an entry of a dense message, which is compared with what can still win
+_START = 1.1e7  # likewise to carry rows on all cores at all: some milliseconds
 _LARGE, _LITTLE = 1 << 16, 8  # inputs of so many entries, of which at most one in so many is possible, are listed
 _SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
 
@@ -172,10 +173,10 @@ class Filtering:
             scope, steps = steps_of(bucket, self.relaxing)
             self._room.rows = self._room_for_rows()
             self._making = Making(scope, steps, size, self.arithmetic, self._threshold(), self._room)
-            rows = cells * (1 + _ENTRY / size) / (_ROW + _VALUE * size)  # that take as long as dense tables
-            if fits and self._expected(stop) > rows:
+            work = cells * (1 + _ENTRY / size)  # of dense tables
+            if fits and self._expected(max(0.0, work - _START) / (_ROW + _VALUE * size), stop):
                 self._making = None
-                self._room.take(0, int(rows))
+                self._room.take(0, int(work / (_ROW + _VALUE * size)))
                 return self._dense(b, stop)
         return self._making.go_on(self.threads, stop, self.elsewhere)
 
@@ -188,13 +189,13 @@ class Filtering:
                     return Input(Incomplete.of(table, self.query.domains, self.arithmetic), (table,))
         return Input(table)
 
-    def _expected(self, stop: Stop) -> float:
-        """Return about how many candidates all steps of the bucket that is begun will judge."""
+    def _expected(self, rows: float, stop: Stop) -> bool:
+        """Return whether the steps of the bucket that is begun are expected to judge more candidates than so many."""
         assert self._making is not None
         try:
-            return self._making.expected(stop)
+            return self._making.expected(rows, stop) > rows
         except TooMuch:
-            return float("inf")
+            return True
 
     def _fits_dense(self, b: int) -> bool:
         """Return whether a bucket's tables have room as dense ones."""

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.elimination.plan import Plan
 
-DENSE = 1 << 15  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
+DENSE = 1 << 19  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
 FULL = 2  # times its rows: so many entries a message may have and become dense
 
 
@@ -53,7 +53,7 @@ def forecast(plan: Plan, fills: Sequence[float], itemsize: int) -> Kept:
     --------
     >>> import numpy as np
     >>> from dmcmc.inference.elimination.plan import plan_elimination
-    >>> plan = plan_elimination([(0, 1), (0, 2)], np.array([64, 64, 64]), [0, 1, 2])
+    >>> plan = plan_elimination([(0, 1), (0, 2)], np.array([128, 128, 128]), [0, 1, 2])
     >>> forecast(plan, [0.01, 0.01], 8).incomplete
     1
     """
