@@ -116,12 +116,7 @@ def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
 
 def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
     """Compile what looks for better assignments than the first, and load it; return the seconds that this took."""
-<<<<<<< HEAD
     start, what = time.perf_counter(), _kinds_of(parts)
-=======
-    start, flat, dense = time.perf_counter(), parts.problem.flat, parts.original.dense
-    compact = dense and is_compact(flat, parts.problem.n_variables)
->>>>>>> ddb1b3a (The first point of large problems sooner: tables of a generator lie in one block already, a glance and sums without loops over factors)
 
     def work() -> None:
         search = _tiny_search(*what)
@@ -139,7 +134,6 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
     return time.perf_counter() - start
 
 
-<<<<<<< HEAD
 def tiny_search_for(parts: Divided) -> LocalSearch:
     """Return a search of a tiny problem that uses the same kernels as that of a problem."""
     return _tiny_search(*_kinds_of(parts))
@@ -147,17 +141,10 @@ def tiny_search_for(parts: Divided) -> LocalSearch:
 
 def _kinds_of(parts: Divided) -> tuple[np.dtype[Any], bool, bool]:
     """Return what kernels of a search depend on: numbers, whether all is dense, and whether columns are compact."""
-    flat, dense = parts.problem.flat, _is_dense(parts)
+    flat, dense = parts.problem.flat, parts.original.dense
     return flat.data.dtype, dense, dense and is_compact(flat, parts.problem.n_variables)
 
 
-def _is_dense(parts: Divided) -> bool:
-    """Return whether all factors are tables as they were given."""
-    return all(type(factor) is Factor for factor in parts.original.factors)
-
-
-=======
->>>>>>> ddb1b3a (The first point of large problems sooner: tables of a generator lie in one block already, a glance and sums without loops over factors)
 def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearch:
     """Return a search of a tiny problem that uses the same kernels."""
     problem = _tiny(np.dtype(np.int32), [dtype], hard=not compact)
