@@ -11,7 +11,11 @@ import threading
 import time
 from contextlib import contextmanager
 
+import numpy as np
+import pytest
 from numba import config
+
+from dmcmc.inference.runtime.device import Device
 
 if config.ENABLE_CUDASIM:
     from numba import cuda
@@ -51,3 +55,31 @@ if config.ENABLE_CUDASIM:
 
     swapped: dict[int, set[str]] = {}  # the names that are to be set back
     kernel.swapped_cuda_module = swapped_cuda_module
+
+
+def kind_of(argument):
+    """Return what a kernel is compiled for: an argument's numbers and axes."""
+    if hasattr(argument, "ndim") and argument.ndim > 0:
+        return f"{argument.dtype}[{argument.ndim}]"
+    return "int64" if type(argument) is int else str(np.dtype(type(argument)))
+
+
+def named(compiled, arguments):
+    return f"{compiled.fn.__module__}.{compiled.fn.__qualname__}", id(compiled.fn), tuple(map(kind_of, arguments))
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Two sets that are filled as kernels are loaded and launched, with the types of arguments: simulated ones only."""
+    if not config.ENABLE_CUDASIM:
+        pytest.skip("only the simulator says what is launched")
+    loaded, launched, launch = set(), set(), kernel.FakeCUDAKernel.__call__
+
+    def record(self, *arguments):
+        if not self._device:
+            launched.add(named(self, arguments))
+        return launch(self, *arguments)
+
+    monkeypatch.setattr(Device, "load", lambda self, compiled, arguments: loaded.add(named(compiled, arguments)))
+    monkeypatch.setattr(kernel.FakeCUDAKernel, "__call__", record)
+    return loaded, launched

@@ -6,7 +6,6 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from numba import config
 from support.numpy_gibbs import philox_twin, weights_twin
 from support.problem_strategies import random_table
 
@@ -153,15 +152,12 @@ def test_a_search_beside_ends_with_the_time():
     assert not search.on and not search.failed and search.seconds > 0
 
 
-@pytest.mark.skipif(not config.ENABLE_CUDASIM, reason="only the simulator says what is launched")
 @pytest.mark.parametrize("floats", [False, True])
-def test_what_searches_is_loaded_before(floats, monkeypatch):
-    from support.launches import recorded
-
+def test_what_searches_is_loaded_before(floats, launches):
     problem = mixed_problem(1, floats)
-    with recorded(monkeypatch) as (loaded, launched):
-        load_kernels(build_graph(problem))
-        chains = device_chains(problem, 2, lanes=1, groups=1)
-        started(chains, problem, [[0] * 7] * 2, [Range(1.0, 0.2)], 1)
-        chains.advance()
+    loaded, launched = launches
+    load_kernels(build_graph(problem))
+    chains = device_chains(problem, 2, lanes=1, groups=1)
+    started(chains, problem, [[0] * 7] * 2, [Range(1.0, 0.2)], 1)
+    chains.advance()
     assert launched and launched <= loaded
