@@ -52,6 +52,8 @@ class Node(NamedTuple):
         The GPU that it is to use, where it sees several; None leaves things as they are.
     bound : tuple of int or None
         Cores that it may use, and those that its launcher could have let it use, where most of them stay idle.
+    core : int
+        Which of the node's ranks combines for all of them where one does: the first that has a GPU, if one has.
     """
 
     rank: int = 0
@@ -61,6 +63,7 @@ class Node(NamedTuple):
     gpu_sharers: int = 1
     gpu: str | None = None
     bound: tuple[int, int] | None = None
+    core: int = 0
 
 
 def node_of(comm: Any) -> tuple[Node, Any]:
@@ -82,6 +85,8 @@ def arranged(seats: Sequence[Seat], rank: int) -> Node:
     >>> seats = [Seat("a", 10 + r, frozenset({0, 1}), 2, ("0", "1")) for r in range(4)]
     >>> [(node.gpu, node.gpu_sharers, node.core_sharers) for node in (arranged(seats, r) for r in range(4))]
     [('0', 2, 4), ('0', 2, 4), ('1', 2, 4), ('1', 2, 4)]
+    >>> arranged([seats[0]._replace(gpus=()), seats[1]], 0).core
+    1
     """
     own, size = seats[rank], len(seats)
     gpus = [_gpu_of(seats, other) for other in range(size)]
@@ -99,6 +104,7 @@ def arranged(seats: Sequence[Seat], rank: int) -> Node:
         gpu_sharers=1 if gpus[rank] is None else gpus.count(gpus[rank]),
         gpu=gpus[rank] if len(own.gpus) > 1 and size > 1 else None,
         bound=bound,
+        core=next((other for other, gpu in enumerate(gpus) if gpu is not None), 0),
     )
 
 

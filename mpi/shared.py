@@ -1,8 +1,9 @@
 """Agents of one node combined by one of its ranks, which has their tables through memory that all of them map.
 
-The first of a node's ranks is its core. Each rank copies its agents' tables into a shared-memory window; the core reads
-them there, sends and receives UTIL and VALUE for all of the node's agents, and tells their ranks what was chosen. Cores
-of several nodes exchange messages as ranks do. Who is whose core says :attr:`.World.leaders`.
+The first of a node's ranks that has a GPU, or else the first, is its core. Each rank copies its agents' tables into a
+shared-memory window; the core reads them there, sends and receives UTIL and VALUE for all of the node's agents, and
+tells their ranks what was chosen. Cores of several nodes exchange messages as ranks do. Who is whose core says
+:attr:`.World.leaders`.
 """
 
 import os

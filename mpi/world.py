@@ -45,9 +45,9 @@ class World:
     bound : tuple of int or None
         Cores of this rank, and those that its launcher could have let it use, where most of them stay idle.
     leaders : tuple of int
-        For each rank the first rank of its node.
+        For each rank the rank of its node that combines for all of them where one does: the first with a GPU, if any.
     node_comm
-        The communicator of this node's ranks; None in a world of one.
+        The communicator of this node's ranks, that rank first; None in a world of one.
     agreed : Exception or None
         The error that was last raised on all ranks.
     """
@@ -64,6 +64,8 @@ class World:
         self.rank: int = 0 if comm is None else comm.Get_rank()
         self.size: int = 1 if comm is None else comm.Get_size()
         node, self.node_comm = (Node(), None) if comm is None else node_of(comm)
+        if node.core:
+            self.node_comm = self.node_comm.Split(0, key=-1 if node.rank == node.core else node.rank)
         first = 0 if comm is None else self.node_comm.bcast(self.rank)
         self.leaders: tuple[int, ...] = (0,) if comm is None else tuple(comm.allgather(first))
         self.local_rank, self.local_size, self.neighbours = node.rank, node.size, node.neighbours

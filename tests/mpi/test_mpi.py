@@ -24,15 +24,18 @@ pytest.importorskip("mpi4py")
 RANKS = (1, 2, 3, 4, 8)
 
 SOLVE_ALL = """
-import json, sys
+import json, os, sys
 import dmcmc
+from dmcmc.mpi.launcher import announced_rank
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import connect
 from dmcmc.samplers.methods import exact
 
 Post.limit = 100  # tables go in many slices
 exact._DIVIDED = 0  # cells from which ranks eliminate an agent together
+os.environ["CUDA_VISIBLE_DEVICES"] = "" if announced_rank(os.environ) == 0 else "0"
 world = connect()
+assert world.size == 1 or set(world.leaders) == {1}  # the first that sees a GPU
 if world.size > 2:  # as on two nodes
     world.node_comm = world.comm.Split(world.rank % 2)
     world.leaders = tuple(world.comm.allgather(world.node_comm.bcast(world.rank)))
@@ -45,11 +48,12 @@ for name in sys.argv[2:]:
         budget = {}
         if "slices" in name:
             combine, budget = {"method": "sliced"}, {"memory": 1 << 18}
-        result = dmcmc.solve_on(world, dmcmc.load(name), local=local, combine=combine, budget=budget, seed=11)
+        sections = {"local": local, "budget": budget, "seed": 11, "device": "cpu"}
+        result = dmcmc.solve_on(world, dmcmc.load(name), **sections, combine=combine)
         found[f"{name} {method}"] = json.loads(result.to_json())
         if method in ("exact", "auto") and "slices" not in name:
             combine |= {"mode": "shared"}
-            result = dmcmc.solve_on(world, dmcmc.load(name), local=local, combine=combine, budget=budget, seed=11)
+            result = dmcmc.solve_on(world, dmcmc.load(name), **sections, combine=combine)
             found[f"{name} {method} shared"] = json.loads(result.to_json())
 if world.rank == 0:
     with open(sys.argv[1], "w") as file:
