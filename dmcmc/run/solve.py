@@ -29,7 +29,7 @@ from dmcmc.run.warm_up import (
     warm_up_search,
     warm_up_solving,
 )
-from dmcmc.run.warm_up_gpu import warm_up_gpu
+from dmcmc.run.warm_up_gpu import settled, warm_up_gpu
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 
@@ -140,6 +140,7 @@ def _from_tables_to_result(
         warming += warm_up_filtering(setup, world, progress)
         if timed:
             warming += warm_up_gpu(setup, world, progress)
+            setup = settled(setup)
         stop = search.delay(warming)
         setup = search.engine.settle(setup)
     explain(setup)

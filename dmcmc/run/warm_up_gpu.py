@@ -6,6 +6,7 @@ width of their tables, the samplers' columns. So they are loaded by the run's ow
 
 import logging
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -54,6 +55,13 @@ def warm_up_gpu(setup: Setup, world: World, progress: Progress) -> float:
     return time.perf_counter() - start
 
 
+def settled(setup: Setup) -> Setup:
+    """Return a setup for which a GPU that is not open by now stays closed: opening it would take the run's time."""
+    if setup.backend.device != "auto" or opened():
+        return setup
+    return replace(setup, backend=replace(setup.backend, device="cpu"))
+
+
 def _load_search(setup: Setup) -> None:
     """Load what searches the whole assignment, for its kind of numbers."""
     from dmcmc.samplers.local_search.cuda.chains import load_kernels as load_chains
@@ -64,7 +72,7 @@ def _load_search(setup: Setup) -> None:
 def _load(setup: Setup, mine: list[int]) -> None:
     """Load what agents use: each room knows whether it would go to the GPU with that."""
     choices, locals_ = {agent: setup.choices[agent] for agent in mine}, setup.division.locals
-    there = setup.backend.device == "cuda" or (setup.backend.device == "auto" and opened())
+    there = setup.backend.device == "cuda" or (setup.backend.device == "auto" and (setup.limits.gpu or opened()))
     later = there and any(setup.exact_price(agent) is not None for agent in mine)
     if later or any(choice.method == "exact" and choice.device == "cuda" for choice in choices.values()):
         from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins

@@ -134,7 +134,9 @@ def test_rows_that_a_bound_did_not_reach_stay_as_they_were():
         assert (left is None) == (looks == 0)
 
 
-@pytest.mark.parametrize(("device", "price", "times"), [("cuda", 1.0, 1), ("cuda", None, 0), ("auto", 1.0, 0)])
+@pytest.mark.parametrize(
+    ("device", "price", "times"), [("cuda", 1.0, 1), ("cuda", None, 0), ("auto", 1.0, 0), ("auto there", 1.0, 1)]
+)
 def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, times, monkeypatch):
     """What is sampled at first may become exact while the clock runs."""
     loaded, choice = [], SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
@@ -145,7 +147,18 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
     setup = SimpleNamespace(
         choices=[choice], filters=lambda agent: False, exact_price=lambda agent: price,
         division=SimpleNamespace(locals=[None]), config=Settings(),
-        backend=SimpleNamespace(device=device, threads=1), arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
+        limits=SimpleNamespace(gpu="there" in device), backend=SimpleNamespace(device=device[:4], threads=1),
+        arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
     warm_up_gpu._load(setup, [0])
     assert len(loaded) == times
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_gpu_that_is_not_open_when_the_clock_starts_stays_closed(there, monkeypatch):
+    monkeypatch.setattr(warm_up_gpu, "opened", lambda: there)
+    monkeypatch.setattr(warm_up_gpu, "replace", lambda one, **changes: SimpleNamespace(**(vars(one) | changes)))
+    for device in ("auto", "cpu", "cuda"):
+        setup = SimpleNamespace(backend=SimpleNamespace(device=device))
+        expected = "cpu" if device == "auto" and not there else device
+        assert warm_up_gpu.settled(setup).backend.device == expected
