@@ -8,6 +8,7 @@ from typing import Any, Literal
 from dmcmc.config.configuration import Config, config_of
 from dmcmc.config.document import Document
 from dmcmc.config.problem_section import problem_of
+from dmcmc.experiments.bucket import largest_bucket
 from dmcmc.experiments.peers.registry import PEERS
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError, ResourceError
@@ -86,6 +87,8 @@ def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
     size = {"agents": problem.n_agents, "variables": problem.n_variables, "factors": len(problem.factors)}
     if job.get("peer"):
         return {**_by_peer(job, problem), **size} if world.rank == 0 else None
+    if job.get("task") == "bucket":
+        return {**largest_bucket(problem, config), **size} if world.rank == 0 else None
     if job.get("task"):
         return {**_marginals(problem, config, job["task"]), **size} if world.rank == 0 else None
     from dmcmc.run.algorithms.solve import solve

@@ -23,7 +23,7 @@ from dmcmc.inference.runtime.errors import ConfigError, DmcmcError
 RESULTS = "runs.jsonl"
 PLAN = "experiment.json"
 _MOST_RUNS = 100_000
-_TASKS = ("mar", "max-marginals")
+_TASKS = ("mar", "max-marginals", "bucket")
 _WORD = Meta(min_length=1, description="a word or a line of text")
 _KEYS = Meta(description="configuration keys and values, such as {problem.agents: 5}")
 _LISTS = Meta(description="configuration keys and lists of values, such as {problem.agents: [5, 10]}")

@@ -192,6 +192,18 @@ def test_marginals_are_runs():
     assert record["cliques"] >= 1 and record["time"] >= 0 <= record["planning"]
 
 
+def test_the_largest_bucket_is_eliminated_alone():
+    problem = {"generator": "grid", "rows": 3, "domain_size": 4, "tightness": 0.5}
+    record = carry_out({"data": {"problem": problem, "device": "cpu"}, "task": "bucket"})
+    assert (record["outcome"], record["cells"], record["width"]) == (
+        "done",
+        4 ** (record["width"] + 1),
+        record["width"],
+    )
+    assert record["width"] in (2, 3) and record["time"] > 0
+    assert 0 < record["objective"] <= 100 * 4
+
+
 def test_the_first_run_of_a_case_on_a_gpu_is_carried_out_before_its_clock(monkeypatch):
     """A GPU's kernels are compiled for a problem's shape."""
     done = []
