@@ -18,6 +18,7 @@ import numpy as np
 
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
+from dmcmc.inference.bounds.branching.search import compile_branching
 from dmcmc.inference.bounds.dual.rounding import compile_rounding
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import compile_joins
@@ -213,7 +214,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
     dtype = setup.arithmetic.dtype
     what = [
         *sorted(map(_kernel, methods)), *sorted(providers), split and [combine.partition, combine.moment_matching],
-        listed, wide, tables, dtype, stoppable, *["plain"] * (polish == "none"),
+        listed, wide, tables, dtype, stoppable, *["plain"] * (polish == "none"), *["rows"] * bool(budget and providers),
     ]  # fmt: skip
 
     def work() -> None:
@@ -228,6 +229,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         compile_joins(setup.arithmetic)
         if budget is not None and providers:  # the search begins at what bounds say is good
             compile_rounding()
+            compile_branching()
         if any("mini-bucket" in one for one in providers):  # the buckets of larger agents are split
             compile_matching(np.dtype(np.int64))
 

@@ -75,6 +75,8 @@ class Agent:
         Eliminations that filter by the incumbent; None where that is not allowed.
     watched : bool
         Whether it goes on with block moves where its chains turn out to be frozen.
+    tightened : bool
+        Whether its bound has been tightened beyond limits of its rows.
     """
 
     means: Means
@@ -90,6 +92,12 @@ class Agent:
     brought: list[Brought] = field(default_factory=list)
     filtered: FilteredTable | None = None
     watched: bool = False
+    tightened: bool = False
+
+    @property
+    def may_search(self) -> bool:
+        """Whether rows may be searched in: those that values have been removed of, where that was not enough."""
+        return self.tightened and self.enumerated and self.above.searchable(self.local.rows)
 
     @property
     def may_improve(self) -> bool:
@@ -201,7 +209,7 @@ class Agent:
 
     def request(self, limits: NDArray[Any] | None) -> BoundRequest:
         """Return what is wanted of the bound."""
-        return self.above.request(self.pruning.open_rows, limits)
+        return self.above.request(self.pruning.open_rows, limits, None if limits is None else self._attained(limits))
 
     def settle(self, limits: NDArray[Any] | None, tightened: Tightened, seconds: float) -> None:
         """Take a tighter bound in, and eliminate what it has left of the rows, for about some seconds."""
@@ -209,9 +217,22 @@ class Agent:
             backend, arithmetic = self.means.backend, self.means.arithmetic
             cells = int(seconds * backend.threads * COSTS.settled)
             settle(self.local, tightened.pruned, arithmetic, cells, backend.threads, backend.stop)
+            self.tightened = True
         self.take_bound()
         if limits is not None:
             self._prune(limits)
+
+    def search_rows(self, limits: NDArray[Any], seconds: float, room: int) -> None:
+        """Search in the rows that can still matter, for some seconds.
+
+        Parameters
+        ----------
+        room
+            Bytes for the tables of nodes.
+        """
+        self.above.search(self.pruning.open_rows, limits, self._attained(limits), seconds, room)
+        self.take_bound()
+        self._prune(limits)
 
     def finish(self, best: NDArray[np.int64] | None, seconds: float) -> None:
         """End an improvement that took some seconds; list the rows that can still matter if they are few.
@@ -225,6 +246,12 @@ class Agent:
         self.table = replace(self.table, seconds=self.table.seconds + seconds)
         if best is not None:
             self.pruning.list_rows(self.local, best)
+
+    def _attained(self, limits: NDArray[Any]) -> NDArray[Any]:
+        """Return what rows are worth at least, their limits where nothing is known; in the numbers of limits."""
+        arithmetic, worth = self.means.arithmetic, self.rows(self.table.lower)
+        hard = (worth < arithmetic.threshold) | (worth == arithmetic.lowest)
+        return np.where(hard, limits, worth.astype(limits.dtype))
 
     def _prune(self, limits: NDArray[Any]) -> None:
         assert self.table.upper is not None

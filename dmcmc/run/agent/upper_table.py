@@ -1,5 +1,6 @@
 """An agent's table from above: a provider's bound, and what is wanted of it."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
+from dmcmc.inference.bounds.branching.search import RowSearch, row_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
@@ -16,13 +18,23 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 
 _MOST = np.iinfo(np.int64).max
+_MOST_ROWS = 1 << 16  # that are searched in: all of them are nodes at first
 
 
 @dataclass
 class UpperTable:
-    """What a table from above comes from: ``state`` is the provider's, None where there is no bound."""
+    """What a table from above comes from.
+
+    Attributes
+    ----------
+    state : BoundState or None
+        The provider's, None where there is no bound.
+    searched : RowSearch or None
+        The search in its rows, None before there is one.
+    """
 
     state: BoundState | None = None
+    searched: RowSearch | None = None
 
     @property
     def exhausted(self) -> bool:
@@ -40,16 +52,61 @@ class UpperTable:
 
     def roundings(self, seed: int) -> Iterator[NDArray[np.int64]]:
         """Yield assignments that a dual ascent's shares say are good, hidden variables first; none without shares."""
-        state = getattr(self.state, "dual", self.state)
-        return roundings(state, seed) if isinstance(state, DualState) else iter(())
+        return iter(()) if self.dual is None else roundings(self.dual, seed)
 
-    def request(self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None) -> BoundRequest:
-        """Return what is wanted of the bound: for the rows that can still matter, beyond their limits."""
+    @property
+    def dual(self) -> DualState | None:
+        """The dual ascent that the bound comes from; None without one."""
+        state = getattr(self.state, "dual", self.state)
+        return state if isinstance(state, DualState) else None
+
+    def request(
+        self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None, attained: NDArray[Any] | None = None
+    ) -> BoundRequest:
+        """Return what is wanted of the bound: for the rows that can still matter, beyond their limits.
+
+        Parameters
+        ----------
+        attained : (rows,) or None
+            What rows are worth at least. Whole numbers up to that are of no use either.
+        """
         assert self.state is not None
         if limits is None or not isinstance(self.state, PruningState):
             return BoundRequest(self.state, rows)
         # Whole utilities beat a limit from the next whole number on; a limit may be none where others are floats.
-        return BoundRequest(self.state, rows, beyond(limits) if self.state.whole else limits)
+        return BoundRequest(self.state, rows, beyond(_higher(limits, attained)) if self.state.whole else limits)
+
+    def searchable(self, rows: int) -> bool:
+        """Return whether there is a search in so many rows, or may be one."""
+        dual = self.dual
+        if dual is None or dual.exhausted or not dual.enumerated or rows > _MOST_ROWS:
+            return False
+        return self.searched is None or not self.searched.exhausted
+
+    def search(
+        self, rows: NDArray[np.int64] | None, limits: NDArray[Any], attained: NDArray[Any], seconds: float, room: int
+    ) -> None:
+        """Search in the rows that can still matter, for some seconds, with so many bytes for nodes' tables.
+
+        Parameters
+        ----------
+        limits, attained : (rows,)
+            What each has to exceed, and what it is worth at least.
+        """
+        dual = self.dual
+        assert dual is not None
+        if self.searched is None:
+            self.searched = row_search(dual, room)
+        if dual.whole:
+            thresholds = beyond(_higher(limits, attained))
+        else:  # rounded down, one less is what a row is left with: no less than what it is worth
+            thresholds = _higher(limits, attained + 2 * math.ldexp(1.0, -dual.layout.scale.shift))
+        self.searched.search(thresholds, limits, rows, seconds)
+
+
+def _higher(limits: NDArray[Any], attained: NDArray[Any] | None) -> NDArray[Any]:
+    """Return the larger of two numbers for each row."""
+    return limits if attained is None else np.maximum(limits, attained.astype(limits.dtype))
 
 
 def beyond(limits: NDArray[Any]) -> NDArray[Any]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ELIMINATE, FILTER, SAMPLE, BOUND = "eliminate", "filter", "sample", "bound"  # of agents
+ELIMINATE, FILTER, SAMPLE, BOUND, BRANCH = "eliminate", "filter", "sample", "bound", "branch"  # of agents
 SEARCH, COMBINE = "search", "combine"  # of all
 TOULBAR2 = "toulbar2"  # beside all others: it has a core of its own
 GPU_SEARCH = "gpu search"  # beside all others: on the GPU, of which it has what other work leaves

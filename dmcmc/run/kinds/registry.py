@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from dmcmc.run.controller.offer import Offer
 from dmcmc.run.kinds.bound import Bound
+from dmcmc.run.kinds.branch import Branch
 from dmcmc.run.kinds.combine import Combine
 from dmcmc.run.kinds.eliminate import Eliminate
 from dmcmc.run.kinds.filter import Filter
@@ -13,7 +14,7 @@ from dmcmc.run.kinds.sample import Sample
 from dmcmc.run.kinds.search import Search
 from dmcmc.run.kinds.toulbar2 import Toulbar2
 
-OF_AGENTS: Sequence[Kind] = (Eliminate(), Sample(), Bound(), Filter())  # on an agent's own rank
+OF_AGENTS: Sequence[Kind] = (Eliminate(), Sample(), Bound(), Branch(), Filter())  # on an agent's own rank
 OF_ALL: Sequence[Kind] = (Search(), Combine(), Toulbar2(), GpuSearch())  # by all ranks together
 
 

@@ -1,0 +1,236 @@
+# mypy: ignore-errors
+"""Nodes of a search in rows: inherit the parent's shares, leave values out, ascend, remove values, choose a branch.
+
+Every node's bound is that of its own shares. Values that are gone are dead in the tables of pairs too, and tables are
+packed where that makes them narrower: neither changes what the passes do to the values that are left.
+"""
+
+import numpy as np
+
+from dmcmc.inference.bounds.branching.pool import (
+    JOB_ROW,
+    JOB_SOURCE,
+    JOB_SWEEPS,
+    JOB_TARGET,
+    JOB_THRESHOLD,
+    LEAF,
+    STUCK,
+    UNFIT,
+)
+from dmcmc.inference.bounds.dual.graph import LANES, Graph, Shares
+from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD, bound, remove_values
+from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, fix
+from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.runtime.compile import njit
+
+
+@njit(nogil=True)
+def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, variables, values, scratch, halt):
+    """Bound some nodes, one after the other, and say where to branch.
+
+    jobs (k, 5) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
+    live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
+    where to branch, LEAF or STUCK; values (k,) int64: the best value of that variable. When ``halt`` (1,) uint8 becomes
+    1, the other nodes stay as they are.
+    """
+    digits = np.zeros(shape.size, dtype=np.int64)
+    marginals = np.zeros(shares.unary.shape[1], dtype=np.int64)
+    for k in range(jobs.shape[0]):
+        if halt[0] != 0:
+            return
+        target, threshold = jobs[k, JOB_TARGET], jobs[k, JOB_THRESHOLD]
+        part = Shares(pool.unary[target], pool.pair[target], pool.cluster[target], pool.star[target])
+        graph = Graph(
+            pool.domains[target],
+            pool.widths[target],
+            hidden.pairs,
+            hidden.incident_at,
+            hidden.incident,
+            hidden.triangles,
+            hidden.corners,
+            hidden.star_start,
+            hidden.star_scope,
+            hidden.star_at,
+        )
+        names = pool.names[target]
+        if jobs[k, JOB_SOURCE] < 0:
+            number = jobs[k, JOB_ROW]
+            for q in range(shape.size - 1, -1, -1):
+                digits[q] = number % shape[q]
+                number //= shape[q]
+            constant, fits = fix(whole, shares, hidden, part, slices, digits)
+            if constant == NEVER:
+                found[k] = NEVER if fits else UNFIT
+                variables[k] = STUCK
+                continue
+            pool.constants[target], pool.made[target] = constant, 0
+            graph.domains[:] = hidden.domains
+            graph.widths[:] = hidden.widths
+            for v in range(names.shape[0]):
+                for i in range(names.shape[1]):
+                    names[v, i] = i
+        elif jobs[k, JOB_SOURCE] != target:
+            _copy(pool, jobs[k, JOB_SOURCE], target)
+        for v in range(names.shape[0]):
+            for i in range(graph.domains[v]):
+                if not masks[k, v, names[v, i]]:
+                    part.unary[v, i] = DEAD
+        best, fits = _bound_node(graph, part, names, pool, target, threshold, jobs[k, JOB_SWEEPS], scratch, halt)
+        found[k] = best
+        for v in range(names.shape[0]):
+            masks[k, v, :] = False
+            for i in range(graph.domains[v]):
+                masks[k, v, names[v, i]] = part.unary[v, i] >= THRESHOLD
+        variables[k] = STUCK
+        if fits and best != NEVER and best >= threshold:
+            variables[k], values[k] = _choose(graph, part, names, marginals)
+
+
+@njit(nogil=True)
+def _bound_node(graph, part, names, pool, target, threshold, sweeps, scratch, halt):
+    """Ascend, and remove values with which the node stays below its threshold; return its bound, and whether it fits.
+
+    A node below its threshold is not worked on any further.
+    """
+    constant, done, fits = pool.constants[target], 0, True
+    _take_out(graph, part, names)
+    while True:
+        best = bound(graph, part)
+        if best == NEVER or constant + best < threshold:
+            break
+        if remove_values(graph, part, scratch[2, 0], constant, threshold) > 0:
+            _take_out(graph, part, names)
+        if not fits or halt[0] != 0 or done >= sweeps:
+            best = bound(graph, part)
+            break
+        until = min(sweeps, done + PRUNE_EVERY)
+        first = pool.made[target]
+        made = ascend(graph, part, first, first + until - done, scratch, halt)
+        fits = made == first + until - done or halt[0] != 0
+        pool.made[target] = made
+        done = until
+    return best if best == NEVER else best + constant, fits
+
+
+@njit(nogil=True)
+def _copy(pool, source, target):
+    """Copy a slot."""
+    pool.unary[target] = pool.unary[source]
+    pool.pair[target] = pool.pair[source]
+    pool.cluster[target] = pool.cluster[source]
+    pool.star[target] = pool.star[source]
+    pool.domains[target] = pool.domains[source]
+    pool.widths[target] = pool.widths[source]
+    pool.names[target] = pool.names[source]
+    pool.constants[target] = pool.constants[source]
+    pool.made[target] = pool.made[source]
+
+
+@njit(nogil=True)
+def _take_out(graph, part, names):
+    """Make the dead values of variables dead in pairs too; pack tables that get narrower."""
+    n, width = names.shape
+    keep = np.empty((n, width), dtype=np.int64)
+    counts, packed, olds = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.widths.copy()
+    some = False
+    for v in range(n):
+        for i in range(graph.domains[v]):
+            if part.unary[v, i] >= THRESHOLD:
+                keep[v, counts[v]] = i
+                counts[v] += 1
+                continue
+            for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
+                e = graph.incident[position]
+                if graph.pairs[e, 0] == v:
+                    part.pair[e, i, :] = DEAD
+                else:
+                    part.pair[e, :, i] = DEAD
+        packed[v] = 0 < counts[v] <= graph.widths[v] - LANES
+        some |= packed[v]
+    if not some or graph.star_at.size > 1:  # stars are not padded
+        return
+    for v in range(n):
+        if not packed[v]:
+            counts[v] = olds[v]
+            for i in range(olds[v]):
+                keep[v, i] = i
+            continue
+        for i in range(counts[v]):
+            part.unary[v, i] = part.unary[v, keep[v, i]]
+            names[v, i] = names[v, keep[v, i]]
+        part.unary[v, counts[v] :] = DEAD
+        graph.domains[v] = counts[v]
+        graph.widths[v] = -(-counts[v] // LANES) * LANES
+    for e in range(graph.pairs.shape[0]):
+        _pack(part.pair[e], graph.pairs[e, 0], graph.pairs[e, 1], keep, counts, packed, olds)
+    for t in range(graph.triangles.shape[0]):
+        a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
+        _pack(part.cluster[t, 0], a, b, keep, counts, packed, olds)
+        _pack(part.cluster[t, 1], a, c, keep, counts, packed, olds)
+        _pack(part.cluster[t, 2], b, c, keep, counts, packed, olds)
+
+
+@njit(nogil=True)
+def _pack(table, u, v, keep, counts, packed, olds):
+    """Move the kept entries of a table over u and v to its front; what is behind them is dead."""
+    if not (packed[u] or packed[v]):
+        return
+    for i in range(counts[u]):
+        for j in range(counts[v]):
+            table[i, j] = table[keep[u, i], keep[v, j]]
+        table[i, counts[v] : olds[v]] = DEAD
+    table[counts[u] : olds[u], : olds[v]] = DEAD
+
+
+@njit(nogil=True)
+def _choose(graph, part, names, marginals):
+    """Return the variable to branch on and its best value; LEAF if every variable has one value.
+
+    Of all variables the one whose values' max-marginals, in the tables over it and its pairs, are together most below
+    the sum of these tables' maxima: many values, or maxima that disagree.
+    """
+    chosen, value, score = LEAF, 0, np.int64(-1)
+    for v in range(names.shape[0]):
+        total, live = _marginals(graph, part, v, marginals)
+        if live < 2:
+            continue
+        here, best = np.int64(0), -1
+        for i in range(graph.domains[v]):
+            if marginals[i] != NEVER:
+                here += total - marginals[i]
+                if best < 0 or marginals[i] > marginals[best]:
+                    best = i
+        if here > score:
+            chosen, value, score = v, np.int64(names[v, best]), here
+    return chosen, value
+
+
+@njit(nogil=True)
+def _marginals(graph, part, v, marginals):
+    """Set what each value of v is worth in the tables over it and its pairs; return the sum of their maxima, and how
+    many values are live. Values that are not live have NEVER."""
+    d, live = graph.domains[v], 0
+    total = np.int64(part.unary[v, :d].max())
+    for i in range(d):
+        marginals[i] = part.unary[v, i]
+    for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
+        e = graph.incident[position]
+        around = graph.domains[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
+        table, highest = part.pair[e], DEAD
+        for i in range(d):
+            best = DEAD
+            if v == graph.pairs[e, 0]:
+                for j in range(around):
+                    best = max(best, table[i, j])
+            else:
+                for j in range(around):
+                    best = max(best, table[j, i])
+            marginals[i] += best
+            highest = max(highest, best)
+        total += highest
+    for i in range(d):
+        if part.unary[v, i] < THRESHOLD:
+            marginals[i] = NEVER
+        else:
+            live += 1
+    return total, live

@@ -1,0 +1,103 @@
+"""Search in rows: its bounds are sound, close what cannot reach a threshold, and end with what rows are worth."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import naive
+from support.problem_strategies import random_table
+
+from dmcmc import Factor
+from dmcmc.inference.bounds.branching import search as branching
+from dmcmc.inference.bounds.branching.pool import slot_bytes
+from dmcmc.inference.bounds.branching.search import CpuEngine, RowSearch, row_search
+from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Stop
+
+PAIRS = [(0, 1), (0, 2), (1, 2), (2, 3), (1, 3), (3, 4), (0, 4), (2, 4), (1, 4)]
+
+
+def agent(seed, hard=0.2, magnitude=99, floats=False, star=False, most=12):
+    """An agent with an interface variable, five variables in all."""
+    rng = np.random.default_rng(seed)
+    domains = rng.integers(2, most, 5)
+    scopes = [*PAIRS, (2,), *[(0, 2, 3)] * star]
+    factors = [Factor.of(s, random_table(rng, tuple(domains[list(s)]), magnitude, hard, floats=floats)) for s in scopes]
+    return LocalProblem(0, (4,), (0, 1, 2, 3), tuple(factors), domains.astype(np.int64))
+
+
+def decoded(state):
+    return [state.layout.scale.decode(int(bound)) for bound in state.bounds]
+
+
+def nothing(local):
+    return np.full(local.rows, -math.inf)
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 9999), st.sampled_from([0.0, 0.3, 0.6]), st.booleans(), st.booleans(), st.data())
+def test_bounds_are_sound_at_any_time_and_closed_rows_stay_below_their_thresholds(seed, hard, floats, star, data):
+    local = agent(seed, hard, floats=floats, star=star)
+    worth = naive.row_values(local).ravel().tolist()
+    state = DualState(local, triangles=True)
+    slots = data.draw(st.integers(3, 20))
+    work = RowSearch(state, CpuEngine(state, slots * slot_bytes(state.layout.hidden, state.width)))
+    thresholds = np.array([data.draw(st.sampled_from([-math.inf, *[u + k for k in (-9, 0, 1, 9)]])) for u in worth])
+    for waves in (1, 1, 2, 8):
+        work.search(thresholds, thresholds, waves=waves)
+        for bound, value, threshold in zip(decoded(state), worth, thresholds, strict=True):
+            assert bound >= value - 1e-9 or (floats and value < threshold)
+
+
+@pytest.mark.parametrize("star", [False, True])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_end_with_what_they_are_worth(seed, star):
+    local = agent(seed, star=star)
+    state = DualState(local, triangles=True)
+    work = row_search(state, 1 << 24)
+    work.search(nothing(local), nothing(local), waves=400)
+    assert work.exhausted
+    assert naive.same_numbers(np.array(decoded(state)), naive.row_values(local).ravel())
+
+
+def test_a_row_that_cannot_be_better_is_left_with_what_it_is_worth():
+    local = agent(5, hard=0.0)
+    worth = naive.row_values(local).ravel().astype(np.int64)
+    state = DualState(local, triangles=True)
+    work = row_search(state, 1 << 24)
+    work.search(worth + 1, worth, waves=400)
+    assert work.exhausted and decoded(state) == worth.tolist()
+
+
+def test_threads_and_slots_that_are_few_change_nothing_that_is_proven():
+    local = agent(7, hard=0.0, most=16)
+    states = [DualState(local, triangles=True, backend=Backend(threads=threads)) for threads in (1, 2, 2)]
+    room = [400, 400, 3]
+    for state, slots in zip(states, room, strict=True):
+        engine = CpuEngine(state, slots * slot_bytes(state.layout.hidden, state.width))
+        RowSearch(state, engine).search(nothing(local), nothing(local), waves=3)
+        assert engine.slots == slots
+    assert states[0].bounds.tolist() == states[1].bounds.tolist()
+    assert all(w >= u for w, u in zip(decoded(states[2]), naive.row_values(local).ravel().tolist(), strict=True))
+
+
+def test_a_search_without_room_has_nothing_to_do():
+    state = DualState(agent(1), triangles=True)
+    work = row_search(state, 0)
+    before = state.bounds.copy()
+    work.search(nothing(state.local), nothing(state.local), waves=3)
+    assert work.exhausted and (state.bounds == before).all()
+
+
+def test_time_that_is_over_leaves_bounds_as_they_are_or_better(monkeypatch):
+    monkeypatch.setattr(branching, "SWEEPS", 2)
+    local = agent(3, hard=0.0, most=16)
+    state = DualState(local, triangles=True, backend=Backend(threads=2, stop=Stop(until=0.0)))
+    before = state.bounds.copy()
+    row_search(state, 1 << 24).search(nothing(local), nothing(local), seconds=1.0)
+    assert (state.bounds <= before).all()
+    assert all(w >= u for w, u in zip(decoded(state), naive.row_values(local).ravel().tolist(), strict=True))
