@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from dmcmc.inference.model.problem import Evaluation, Factor, Problem
     from dmcmc.inference.runtime.errors import DmcmcError
     from dmcmc.report.plan import AgentPlan, Plan
-    from dmcmc.results.result import Result, TracePoint
+    from dmcmc.results.result import Result, Solution, TracePoint
     from dmcmc.results.version import __version__
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "Problem",
     "Result",
     "Settings",
+    "Solution",
     "TracePoint",
     "__version__",
     "generate",
@@ -48,7 +49,7 @@ _HOMES = {
     "dmcmc.inference.model.problem": ("Evaluation", "Factor", "Problem"),
     "dmcmc.inference.runtime.errors": ("DmcmcError",),
     "dmcmc.report.plan": ("AgentPlan", "Plan"),
-    "dmcmc.results.result": ("Result", "TracePoint"),
+    "dmcmc.results.result": ("Result", "Solution", "TracePoint"),
     "dmcmc.results.version": ("__version__",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -14,7 +14,8 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import Plan, plan_of
-from dmcmc.results.result import Result, TracePoint
+from dmcmc.results.result import Result, Solution, TracePoint
+from dmcmc.run.watch.progress import Silent, Watched
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -32,6 +33,7 @@ class Stages(Protocol):
 
 Progress = Callable[[str], object] | Stages
 Trace = Callable[[TracePoint], object]
+Solutions = Callable[[Solution], object]
 
 
 def load(
@@ -140,6 +142,7 @@ def solve(
     *,
     progress: Progress | None = None,
     trace: Trace | None = None,
+    solution: Solutions | None = None,
     **keywords: Unpack[Keywords],
 ) -> Result:
     """Solve a problem in this process; for the ranks of an MPI program see :func:`solve_on`.
@@ -155,6 +158,9 @@ def solve(
         ``advance(steps)``.
     trace
         Called with each new :class:`TracePoint` (``time``, ``objective``, ``bound``) as it is found.
+    solution
+        Called with each better :class:`Solution` (``time``, ``objective``, ``assignment``), which breaks nothing, as
+        it is found; perhaps on another thread. Not where agents have files of their own.
     keywords
         Keys of a configuration by their own names, which change ``settings``: ``seed``, ``timeout``, ``gap``,
         ``memory``, ``device``, ``algorithm``, ``method``, ``runs``, ... (:class:`~dmcmc.config.keywords.Keywords` has
@@ -178,7 +184,7 @@ def solve(
     >>> result.status, result.objective == result.bound
     ('optimal', True)
     """
-    return _solve(World(), problem, settings_from(settings, keywords), progress, trace)
+    return _solve(World(), problem, settings_from(settings, keywords), Watched(progress, trace, solution))
 
 
 def solve_on(
@@ -188,6 +194,7 @@ def solve_on(
     *,
     progress: Progress | None = None,
     trace: Trace | None = None,
+    solution: Solutions | None = None,
     **keywords: Unpack[Keywords],
 ) -> Result:
     """Solve a problem on all ranks of an MPI program; called by each with the same problem and settings.
@@ -196,8 +203,9 @@ def solve_on(
     ----------
     world
         An mpi4py communicator, such as ``MPI.COMM_WORLD``, or what :func:`dmcmc.mpi.world.connect` returns.
-    problem, settings, progress, trace, keywords
-        As for :func:`solve`. ``progress`` and ``trace`` are called on rank 0 only, and ``output`` is written there.
+    problem, settings, progress, trace, solution, keywords
+        As for :func:`solve`. ``progress``, ``trace`` and ``solution`` are called on rank 0 only; ``output`` is written
+        there.
 
     Returns
     -------
@@ -210,19 +218,16 @@ def solve_on(
         As for :func:`solve`, on every rank.
     """
     ranks = world if isinstance(world, World) else World(world)
-    return _solve(ranks, problem, settings_from(settings, keywords), progress, trace)
+    return _solve(ranks, problem, settings_from(settings, keywords), Watched(progress, trace, solution))
 
 
-def _solve(
-    world: World, problem: Problem, settings: Settings, progress: Progress | None, trace: Trace | None
-) -> Result:
+def _solve(world: World, problem: Problem, settings: Settings, progress: Watched) -> Result:
     from dmcmc.run.algorithms import solve as run
-    from dmcmc.run.watch.progress import Silent, Watched
 
     output = settings.output
     if output is not None:
         world.decided(lambda: check_writable(output))
-    found = run.solve(problem, settings, world, Watched(progress, trace) if world.rank == 0 else Silent())
+    found = run.solve(problem, settings, world, progress if world.rank == 0 else Silent())
 
     def delivered() -> Result:
         assert found is not None  # rank 0 has it

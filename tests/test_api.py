@@ -127,6 +127,15 @@ def test_every_point_of_the_trace_is_told_as_it_is_found():
     assert (points[-1].objective, points[-1].bound) == (result.objective, result.bound) and points[-1].by
 
 
+@pytest.mark.parametrize("keywords", [{}, {"timeout": 3, "method": "gibbs"}, {"algorithm": "dsa"}, {"reduce": "merge"}])
+def test_every_better_solution_is_told_with_its_assignment(keywords):
+    problem, told = small(), []
+    result = dmcmc.solve(problem, solution=told.append, **keywords)
+    assert [one.objective for one in told] == sorted({one.objective for one in told})
+    assert all(problem.evaluate(one.assignment).objective == one.objective for one in told)
+    assert (told[-1].objective, told[-1].assignment) == (result.objective, result.assignment)
+
+
 def test_a_result_is_written_where_output_says(tmp_path):
     result = dmcmc.solve(small(), output=tmp_path / "new" / "run.json")
     assert json.loads((tmp_path / "new" / "run.json").read_text()) == json.loads(result.to_json())

@@ -1,7 +1,6 @@
 """Calendars on the command line: how they are solved unless something else is asked for, and where the answer goes."""
 
 from argparse import Namespace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from dmcmc.cli.kinds import is_calendar
@@ -32,8 +31,8 @@ def set_defaults(document: Document, searched: bool) -> None:
     for (section, name), value in defaults.items():
         if name not in (document.data.get(section) or {}):
             document.override((section, name), value, _DEFAULT)
-    if searched and "search" not in document.data and find_spec("pytoulbar2") is not None:
-        document.override(("search",), "toulbar2", _DEFAULT)
+    if searched and "search" not in document.data:
+        document.override(("search",), "branch-and-bound", _DEFAULT)
 
 
 def check_options(arguments: Namespace, path: str) -> None:

@@ -199,8 +199,9 @@ class Settings(Section, frozen=True):
         configuration it is called ``problem.reduce``. ``merge``: variables that must be equal become one, too, whoever
         owns them.
     search : str
-        A search engine beside the run, in a process and on a core of its own: ``auto`` (toulbar2, if it is installed,
-        there is a time budget, and nobody has chosen methods), ``toulbar2`` or ``none``.
+        A search engine beside the run, on a core of its own: ``auto`` (one, if there is a time budget and nobody has
+        chosen methods: toulbar2 where it is installed, else our own), ``toulbar2``, ``branch-and-bound`` (our own) or
+        ``none``.
     polish : str
         ``none``: the answer is what the tables say, as the papers have it: no local search over the whole assignment
         before, nor after. Work is fixed then.
@@ -216,7 +217,10 @@ class Settings(Section, frozen=True):
     local: Local = Local()
     combine: Combine = Combine()
     budget: Budget = Budget()
-    search: Annotated[Literal["auto", "none", "toulbar2"], Meta(description="auto, none or toulbar2")] = "auto"
+    search: Annotated[
+        Literal["auto", "none", "toulbar2", "branch-and-bound"],
+        Meta(description="auto, none, toulbar2 or branch-and-bound"),
+    ] = "auto"
     polish: Annotated[Literal["auto", "none"], Meta(description="auto or none")] = "auto"
     device: Annotated[Literal["auto", "cpu", "cuda"], Meta(description="auto, cpu or cuda")] = "auto"
     seed: Seed = 0

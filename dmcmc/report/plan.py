@@ -96,7 +96,7 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return what a run would do, from what was chosen for it."""
-    from dmcmc.run.kinds import gpu_search, toulbar2
+    from dmcmc.run.kinds import beside, gpu_search
 
     agents = []
     for work, choice in zip(setup.surveys, setup.choices, strict=True):
@@ -128,9 +128,7 @@ def plan_of(setup: "Setup") -> Plan:
         later=_later(setup) if setup.timed else (),
         reduced=_reduced(setup),
         incomplete=_incomplete(setup),
-        search="; ".join(
-            filter(None, [toulbar2.outlook(setup.config, setup.problem), gpu_search.outlook(setup.config)])
-        ),
+        search="; ".join(filter(None, [beside.outlook(setup.config, setup.problem), gpu_search.outlook(setup.config)])),
     )
 
 

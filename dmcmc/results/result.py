@@ -99,6 +99,26 @@ class KeptEntries(msgspec.Struct, frozen=True):
     bytes: int
 
 
+class Solution(msgspec.Struct, frozen=True):
+    """An assignment without violations, better than all before it.
+
+    Attributes
+    ----------
+    time : float
+        Seconds from the start of the run.
+    objective : number
+    assignment : dict
+        Value labels by the names of variables.
+    by : str
+        What kinds of work brought it.
+    """
+
+    time: float
+    objective: Number
+    assignment: Mapping[str, Label]
+    by: str = ""
+
+
 class TracePoint(msgspec.Struct, frozen=True):
     """The best objective and bound known after ``time`` seconds, and what kinds of work brought it.
 

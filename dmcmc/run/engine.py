@@ -13,11 +13,13 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import will_prove
-from dmcmc.run.controller.offer import TOULBAR2, Brought
+from dmcmc.run.controller.offer import BRANCHING, TOULBAR2, Brought
 from dmcmc.run.divided import Divided
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.kinds.toulbar2 import memory_of, usable
+from dmcmc.run.kinds.beside import engine_for, memory_of
 from dmcmc.run.setup import Setup
+from dmcmc.run.warm_up import warm_up_branching
+from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.local_search.search import LocalSearch
 from dmcmc.samplers.toulbar2.beside import Beside, Listener
 from dmcmc.samplers.toulbar2.costs import Costs
@@ -42,15 +44,16 @@ class RunEngine:
     ----------
     beside : Beside or None
         The engine, on rank 0.
-    engaged : bool
-        Whether there is one, on all ranks.
+    name : str or None
+        Which one there is, on all ranks; None without any.
     """
 
     def __init__(self, parts: Divided, incumbent: Incumbent, world: World, search: LocalSearch, stop: Stop) -> None:
         self.parts, self.incumbent, self.world, self.stop = parts, incumbent, world, stop
         self._search = search
         self.beside: Beside | None = None
-        self.engaged, self._core = False, False
+        self.name: str | None = None
+        self._core = False
         self._entered, self._raised, self._lowered = 0.0, 0.0, 0.0
 
     def end(self) -> None:
@@ -69,16 +72,31 @@ class RunEngine:
         config, problem = self.parts.config, self.parts.problem
         if config.search == "none" or (config.search == "auto" and not self.parts.timed):
             return stop
-        self.engaged = self.world.decided(lambda: usable(config, problem))
-        if not self.engaged:
+        self.name = self.world.decided(lambda: engine_for(config, problem))
+        if self.name is None:
             return stop
         if stop is NO_STOP:
             self.stop = stop = Stop(wish=Wish())
         if self.world.rank == 0:
             told = Listener(lambda: self.incumbent.utility, self._found, self._proven, lambda: self.stop.until)
             self._entered = time.perf_counter()
-            self.beside = Beside(self._costs, memory_of(config), told, _AT_ONCE)
+            self.beside = self._engine(told)
         return stop
+
+    def _engine(self, told: Listener) -> Beside:
+        """Return the engine: it begins soon, or, where its kernels have to be there, when it is known to be needed."""
+        memory = memory_of(self.parts.config)
+        if self.name == TOULBAR2:
+            return Beside(self._costs, memory, told, _AT_ONCE)
+        from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
+
+        return Beside(self._costs, memory, told, math.inf, BranchAndBound)
+
+    def compiled(self, setup: Setup, progress: Progress) -> float:
+        """Compile what the engine uses where it will be needed; called by all ranks. Returns the seconds it took."""
+        if self.name != BRANCHING or not self._needed(setup):
+            return 0.0
+        return warm_up_branching(self.world, progress)
 
     @contextmanager
     def compiling(self) -> Iterator[None]:
@@ -97,23 +115,35 @@ class RunEngine:
         """
         if self.beside is None:
             return setup
-        price = sum(choice.seconds for choice in setup.choices) / (max(1, setup.limits.threads) * self.world.size)
         asked = setup.config.search != "auto"
         if will_prove(setup) and not asked:
-            if price <= _MOMENT:
-                self.beside.leave()
+            if self._needed(setup):
+                self.beside.go(max(_LEAST_MEANWHILE, _MEANWHILE * self._price(setup)))
             else:
-                self.beside.go(max(_LEAST_MEANWHILE, _MEANWHILE * price))
+                self.beside.leave()
             return setup
         divided = setup.problem.n_agents > 1  # if it is slow, it waits for what agents' tables prove
         self.beside.go(behind=divided and not asked)
         self._core = setup.backend.threads > 1 and not divided
         return self._with_threads(setup, setup.backend.threads - 1) if self._core else setup
 
+    def _needed(self, setup: Setup) -> bool:
+        """Return whether it may bring something: exact tables that prove the answer in a moment need none."""
+        return setup.config.search != "auto" or not will_prove(setup) or self._price(setup) > _MOMENT
+
+    def _price(self, setup: Setup) -> float:
+        """Return the seconds that agents' tables take."""
+        return sum(choice.seconds for choice in setup.choices) / (max(1, setup.limits.threads) * self.world.size)
+
     def go_on(self) -> None:
         """Let the search engine go on if it has paused."""
         if self.beside is not None:
             self.beside.go_on()
+
+    def alone(self) -> None:
+        """Let the search engine begin, if it has not: there are no tables."""
+        if self.beside is not None:
+            self.beside.go()
 
     def disengage(self, setup: Setup) -> Setup:
         """End the search engine; return the setup with the core that it had."""
@@ -140,7 +170,7 @@ class RunEngine:
         if self.beside is None or not (self.beside.on or self._raised or self._lowered):
             return []
         now = time.perf_counter()
-        one = Brought(TOULBAR2, now - self._entered, closed=self._lowered, objective=self._raised)
+        one = Brought(self.name or TOULBAR2, now - self._entered, closed=self._lowered, objective=self._raised)
         self._entered, self._raised, self._lowered = now, 0.0, 0.0
         return [one]
 
@@ -151,7 +181,7 @@ class RunEngine:
     def _found(self, values: NDArray[np.int64]) -> None:
         """Take in what the search engine has found, on its thread."""
         before = self.incumbent.utility
-        self.incumbent.update(self._search.polish(values), TOULBAR2)
+        self.incumbent.update(self._search.polish(values), self.name or TOULBAR2)
         after = self.incumbent.utility
         if before is not None and after is not None:
             self._raised += max(0.0, float(after - before))
@@ -164,7 +194,7 @@ class RunEngine:
             encoded: Number = arithmetic.lowest
         else:
             encoded = math.floor(bound) if arithmetic.exact else float(bound)
-        if self.incumbent.update_bound(encoded, TOULBAR2) and before is not None:
+        if self.incumbent.update_bound(encoded, self.name or TOULBAR2) and before is not None:
             self._lowered += max(0.0, float(before - encoded))
         self._ask_to_end()
 
@@ -175,7 +205,7 @@ class RunEngine:
 
     def won(self) -> bool:
         """Return whether a search engine has ended the run; called by all ranks."""
-        return self.engaged and self.world.decided(lambda: self.incumbent.reached)
+        return self.name is not None and self.world.decided(lambda: self.incumbent.reached)
 
     def delay(self, seconds: float, stop: Stop) -> None:
         """Hear that the run began so much later, and when it ends now."""

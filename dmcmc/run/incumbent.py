@@ -42,6 +42,8 @@ class Incumbent:
         When it has to end; None for a single cycle.
     tell : callable
         Called with each new point of the trace.
+    tell_better : callable
+        Called when there is a better assignment that breaks nothing.
     parts : Divided or None
         What bounds are encoded by.
     setup : Setup or None
@@ -86,6 +88,7 @@ class Incumbent:
     kept: KeptIncumbent | None = None
     filtered: Kept | None = None
     trace: list[TracePoint] = field(default_factory=list)
+    tell_better: Callable[[], object] = lambda: None
     _bound: Number | None = None  # the best proven one on the utility, encoded
     _lock: threading.RLock = field(default_factory=threading.RLock)  # what finds and proves may have its own thread
 
@@ -161,6 +164,8 @@ class Incumbent:
                 self._point(by)
                 if self.kept is not None:
                     self.kept.keep(self.values)
+                if self.feasible:
+                    self.tell_better()
         return better
 
     def update_bound(self, bound: Number | None, by: str | None = None) -> bool:

@@ -20,6 +20,7 @@ from dmcmc.results.result import (
     KeptEntries,
     MessageCount,
     Result,
+    Solution,
     WorkDone,
     guarantee_report,
 )
@@ -139,6 +140,15 @@ def gap_at(table: SampledTable, chosen: Chosen, arithmetic: Arithmetic) -> float
 
 def _entry(table: Table, values: Mapping[int, int]) -> float:
     return float(table.values[tuple(values[v] for v in table.scope)])
+
+
+def solution_of(parts: Divided, incumbent: Incumbent) -> Solution:
+    """Return the best assignment so far, which breaks nothing, as callers have it."""
+    assert incumbent.answer is not None
+    values, outcome = parts.asked.answer(incumbent.answer, incumbent.proof)
+    last = incumbent.trace[-1]
+    assert outcome.objective is not None
+    return Solution(last.time, outcome.objective, parts.asked.problem.assignment(values), last.by)
 
 
 def early_result(

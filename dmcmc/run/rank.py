@@ -24,7 +24,7 @@ from dmcmc.run.agent.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.combination import attempts_of, relaxation_of, slicing_seconds, will_prove
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import BOUND, COMBINE, GPU_SEARCH, SEARCH, TOULBAR2, Brought, Offer
+from dmcmc.run.controller.offer import BESIDE, BOUND, COMBINE, GPU_SEARCH, SEARCH, Brought, Offer
 from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
@@ -275,7 +275,7 @@ class Run:
         """Carry out what is granted: for this rank's agents, then together with all ranks."""
         assert self._last is not None, "there has been no cycle"
         self.progress.stage(_title(self.incumbent, directive.kinds, self.setup.backend.stop.left))
-        if directive.of(TOULBAR2):
+        if directive.of(BESIDE):
             self.search.engine.go_on()
         else:
             self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
@@ -297,7 +297,7 @@ class Run:
             if granted := directive.of(kind.name):
                 self.incumbent.by = kind.name
                 kind.carry_out(slice, granted)
-        self.incumbent.by = ", ".join(kind for kind in directive.kinds if kind not in (TOULBAR2, GPU_SEARCH)) or "prune"
+        self.incumbent.by = ", ".join(kind for kind in directive.kinds if kind not in (BESIDE, GPU_SEARCH)) or "prune"
         self._brought += slice.brought
 
     def _suggest(self) -> None:

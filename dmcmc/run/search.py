@@ -26,7 +26,7 @@ from dmcmc.run.divided import Divided
 from dmcmc.run.engine import RunEngine
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.kinds import gpu_search
-from dmcmc.run.metrics import early_result
+from dmcmc.run.metrics import early_result, solution_of
 from dmcmc.run.setup import Setup
 from dmcmc.run.watch.kept import KeptIncumbent
 from dmcmc.run.watch.progress import Progress
@@ -237,6 +237,7 @@ class Search:
     def without_tables(self, error: ResourceError) -> Result | None:
         """Search until the time is over, as no plan fits what a run may take; return the result on rank 0."""
         self.incumbent.give_up(error)
+        self.engine.alone()
         self.until_the_end()
         return self.best_so_far() if self.world.rank == 0 else None
 
@@ -320,10 +321,11 @@ def begin(parts: Divided, world: World, stop: Stop, start: float, progress: Prog
     start
         When the clock started (``time.perf_counter``).
     progress
-        Told each point of the trace.
+        Told each point of the trace, and each better assignment.
     """
     deadline = stop.until if parts.timed else None
     incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
+    incumbent.tell_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
     search = Search(parts, incumbent, world, stop)
     search.first()
     if parts.timed and parts.config.checkpoint is not None:

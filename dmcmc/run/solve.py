@@ -138,6 +138,7 @@ def _from_tables_to_result(
         if not timed and not will_prove(setup) and not search.plain:
             warming += warm_up_chains(setup, world, progress)
         warming += warm_up_filtering(setup, world, progress)
+        warming += search.engine.compiled(setup, progress)
         if timed:
             warming += warm_up_gpu(setup, world, progress)
             setup = settled(setup)

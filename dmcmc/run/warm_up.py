@@ -67,6 +67,7 @@ _PARTS = {  # what there is to compile, by how its name begins: what for, and ab
     "solving": ("tables", 8),
     "undivided": ("split buckets", 20),
     "filtering": ("filters", 15),
+    "branching": ("branch and bound", 17),
 }
 _SWEEPS = 200  # of a tiny search
 _MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
@@ -265,6 +266,15 @@ def warm_up_filtering(setup: Setup, world: World, progress: Progress) -> float:
     if any(map(setup.filters, range(setup.problem.n_agents))):
         what = f"filtering {with_headroom(arithmetic).dtype}"
         _once(what, partial(compile_filtering, arithmetic), world, progress)
+    return time.perf_counter() - start
+
+
+def warm_up_branching(world: World, progress: Progress) -> float:
+    """Compile branch and bound, and load it; return the seconds that this took."""
+    from dmcmc.samplers.branch_and_bound.engine import compile_search as compile_branching
+
+    start = time.perf_counter()
+    _load("branching", compile_branching, world, progress)
     return time.perf_counter() - start
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
+from types import TracebackType
+from typing import Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,36 @@ class Listener:
     until: Callable[[], float]
 
 
+class SearchEngine(Protocol):
+    """Something that searches problems of costs: toulbar2's process, or a thread of our own."""
+
+    def __enter__(self) -> Self:
+        """Begin to exist."""
+        ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it, whatever it does."""
+        ...
+
+    def start(self, costs: Costs, beat: Number | None, seconds: float) -> Progress:
+        """Begin to search a problem for what beats a utility, if there is one; return at once."""
+        ...
+
+    def step_back(self) -> bool:
+        """Let all other work go first, from now on."""
+        ...
+
+    def pause(self) -> bool:
+        """Do nothing until :meth:`go_on`; return whether it can."""
+        ...
+
+    def go_on(self) -> None:
+        """Go on after a pause."""
+        ...
+
+
 class Beside:
     """A search that goes on until it is through, has no more time, or is not wanted any more; a context manager.
 
@@ -60,6 +91,8 @@ class Beside:
     listener : Listener
     wait : float
         Seconds before it starts, unless :meth:`go` says so earlier: the problem may be solved by then.
+    engine : callable
+        Returns the engine, given its memory; toulbar2's by default.
 
     Attributes
     ----------
@@ -71,15 +104,23 @@ class Beside:
         Whether it has paused behind other work, since it was slow.
     """
 
-    def __init__(self, make: Callable[[], Costs], memory: int, listener: Listener, wait: float = 0.0) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Costs],
+        memory: int,
+        listener: Listener,
+        wait: float = 0.0,
+        engine: Callable[[int], SearchEngine] | None = None,
+    ) -> None:
         self._make, self._memory, self._listener, self._wait = make, memory, listener, wait
+        self._engine = engine or Engine
         self._go, self._open, self._unwanted = threading.Event(), threading.Event(), threading.Event()
         self._open.set()
         self._ended, self._awaited = threading.Event(), threading.Event()
         self._until, self._behind = float("inf"), False
         self._bounds: list[tuple[float, float]] = []
         self.complete, self.begun, self.paused = False, float("inf"), False
-        self._thread = threading.Thread(target=self._run, name="toulbar2", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="dmcmc search engine", daemon=True)
         self._thread.start()
 
     def __enter__(self) -> Self:
@@ -160,7 +201,7 @@ class Beside:
     def _run(self) -> None:
         """Start it, follow it, start it anew where that pays; the thread's own work."""
         with suppress(DmcmcError, MemoryError, OSError):  # then there is none
-            self._go.wait(self._wait)
+            self._go.wait(min(self._wait, threading.TIMEOUT_MAX))
             self._open.wait()  # what is known by then may say that it is not wanted
             if not self._unwanted.is_set():
                 costs, thrown = self._make(), 0.0
@@ -169,7 +210,7 @@ class Beside:
                 while costs.feasible and not self._over:
                     start = time.perf_counter()
                     self.begun = min(self.begun, start)
-                    with Engine(self._memory) as engine:
+                    with self._engine(self._memory) as engine:
                         again = self._follow(engine, costs, _THROWN - thrown)
                     thrown += time.perf_counter() - start
                     if not again:
@@ -180,7 +221,7 @@ class Beside:
     def _over(self) -> bool:
         return self._unwanted.is_set() or time.perf_counter() > min(self._until, self._listener.until())
 
-    def _follow(self, engine: Engine, costs: Costs, spare: float) -> bool:
+    def _follow(self, engine: SearchEngine, costs: Costs, spare: float) -> bool:
         """Pass on what one search finds; return whether to start anew with what is known by then.
 
         Parameters
@@ -212,7 +253,7 @@ class Beside:
             time.sleep(_LOOK)
         return False
 
-    def _pause(self, engine: Engine) -> None:
+    def _pause(self, engine: SearchEngine) -> None:
         """Pause where it is slow, until it is told to go on or to end."""
         known = self._listener.known()
         if known is None or self._awaited.is_set() or not self._tried(_ALONE, _ALONE_SHARE) or not self._slow(known):

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 import numpy as np
 
@@ -15,11 +16,11 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import readable
-from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.runtime.types import Ints, Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth, judge, worth_of
 from dmcmc.results.provenance import provenance
-from dmcmc.results.result import AgentMetrics, Result, TracePoint
+from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
 from dmcmc.run.divided import sharing_memory
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
@@ -123,6 +124,10 @@ class _Run:
                     point = TracePoint(time.perf_counter() - self.begun, objective, None, self.algorithm.name)
                     self.trace.append(point)
                     self.progress.point(point)
+                    self.progress.solution(partial(self._solution, point, objective))
+
+    def _solution(self, point: TracePoint, objective: Number) -> Solution:
+        return Solution(point.time, objective, self.problem.assignment(self.best), point.by)
 
     def best_so_far(self) -> Result | None:
         """Return the best so far as a result, at the end of the time."""

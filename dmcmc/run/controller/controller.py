@@ -8,13 +8,13 @@ from typing import NamedTuple
 from dmcmc.run.controller.division import Time, divide_slice
 from dmcmc.run.controller.ledger import Account, Ledger
 from dmcmc.run.controller.offer import (
+    BESIDE,
     BOUND,
     COMBINE,
     FILTER,
     GPU_SEARCH,
     SAMPLE,
     SEARCH,
-    TOULBAR2,
     Brought,
     Grant,
     Offer,
@@ -104,13 +104,13 @@ class Controller:
         """
         state = self._last
         assert state is not None, "enter comes first"
-        grants = self._divided([offer for offer in offers if offer.kind not in (TOULBAR2, GPU_SEARCH)], state)
+        grants = self._divided([offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)], state)
         if grants and any(offer.kind == GPU_SEARCH for offer in offers):
             others = max((self.ledger.hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
             share = self.ledger.hopes[GPU_SEARCH] / (self.ledger.hopes[GPU_SEARCH] + others)
             grants = (*grants, Grant(GPU_SEARCH, None, share * min(state.left, max(_SLICE, state.elapsed))))
-        if any(offer.kind == TOULBAR2 for offer in offers):
-            return (*grants, Grant(TOULBAR2, None, 0.0 if grants else state.left))
+        if any(offer.kind == BESIDE for offer in offers):
+            return (*grants, Grant(BESIDE, None, 0.0 if grants else state.left))
         return grants
 
     def _divided(self, offers: Sequence[Offer], state: State) -> tuple[Grant, ...]:

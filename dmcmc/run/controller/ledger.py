@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 
 from dmcmc.run.controller.offer import (
     BOUND,
+<<<<<<< HEAD
     BRANCH,
+=======
+    BRANCHING,
+>>>>>>> f5c040d (Branch and bound of our own beside a run: the calendar of 30 meetings is proven without toulbar2; each better solution is told with its assignment)
     COMBINE,
     ELIMINATE,
     FILTER,
@@ -31,10 +35,11 @@ _FIRST_HOPES = {
 # search brings anything, the search has most of the time.
 _LEAST = {BOUND: 0.03, BRANCH: 0.03, SEARCH: 0.25}
 _LEAST_ELSE = 0.15
-_BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2)  # of all: what they find is told at once
+_BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2, BRANCHING)  # of all: what they find is told at once
 _NEW = 0.7  # weight of the last slice, as long as all before it
 _TRUST = 0.2  # seconds of work as estimated that a correction starts from
 _MOST = 8.0  # times the estimate, either way
+_ENGINES = (TOULBAR2, BRANCHING)  # they bring what they bring, whatever is hoped
 
 
 @dataclass
@@ -93,7 +98,7 @@ class Ledger:
             account.bound += gained[1]
             account.estimated += part.estimated
             account.priced += part.seconds if part.estimated > 0 else 0.0
-            if stake > 0 and part.seconds > 0 and kind != TOULBAR2:
+            if stake > 0 and part.seconds > 0 and kind not in _ENGINES:
                 self._learn(kind, sum(gained) / stake)
 
     def hope(self, kind: str, part: float) -> None:

@@ -5,7 +5,8 @@ from typing import NamedTuple
 
 ELIMINATE, FILTER, SAMPLE, BOUND, BRANCH = "eliminate", "filter", "sample", "bound", "branch"  # of agents
 SEARCH, COMBINE = "search", "combine"  # of all
-TOULBAR2 = "toulbar2"  # beside all others: it has a core of its own
+BESIDE = "search engine"  # beside all others: it has a core of its own
+TOULBAR2, BRANCHING = "toulbar2", "branch-and-bound"  # which: what has been brought is theirs
 GPU_SEARCH = "gpu search"  # beside all others: on the GPU, of which it has what other work leaves
 
 

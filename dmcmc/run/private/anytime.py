@@ -17,7 +17,7 @@ from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import SEARCH, TOULBAR2, Offer
+from dmcmc.run.controller.offer import BESIDE, SEARCH, Offer
 from dmcmc.run.cycle import Cycle
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.rank import Run
@@ -106,7 +106,7 @@ class PrivateRun(Run):
         self.take(known)
 
     def _offers(self, cycle: Cycle) -> tuple[Offer, ...]:
-        return tuple(offer for offer in super()._offers(cycle) if offer.kind not in (SEARCH, TOULBAR2))
+        return tuple(offer for offer in super()._offers(cycle) if offer.kind not in (SEARCH, BESIDE))
 
     def _near(self, bounds: Mapping[int, Number]) -> bool:
         return False  # what all others can be worth is nobody's to know

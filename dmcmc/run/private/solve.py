@@ -100,8 +100,8 @@ def _refuse(config: Settings) -> None:
         raise Unavailable("problem.directory: agents find their orders themselves; leave local.order out")
     if (asked := config.asked_algorithm.name) != registry.OWN:
         raise Unavailable(f"problem.directory: is solved by {registry.OWN}, not {asked}; leave algorithm out")
-    if config.search == "toulbar2":
-        raise Unavailable("problem.directory: search: toulbar2 needs the whole problem; give problem.file")
+    if config.search not in ("auto", "none"):
+        raise Unavailable(f"problem.directory: search: {config.search} needs the whole problem; give problem.file")
 
 
 class _Run:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from dmcmc.results.result import TracePoint
+from dmcmc.results.result import Solution, TracePoint
 
 
 class Progress(Protocol):
@@ -20,6 +20,9 @@ class Progress(Protocol):
     def point(self, point: TracePoint) -> None:
         """Report a new objective or bound (on rank 0)."""
 
+    def solution(self, make: Callable[[], Solution]) -> None:
+        """Report a better assignment without violations (on rank 0); it is made only where somebody wants it."""
+
 
 class Silent:
     """Shows nothing."""
@@ -31,6 +34,9 @@ class Silent:
         """Do nothing."""
 
     def point(self, point: TracePoint) -> None:
+        """Do nothing."""
+
+    def solution(self, make: Callable[[], Solution]) -> None:
         """Do nothing."""
 
     def __enter__(self) -> Self:
@@ -69,7 +75,7 @@ class Lines(Silent):
 
 
 class Watched(Silent):
-    """Passes a run's reports on to what a caller has given: a function of lines or an object, and one of trace points.
+    """Passes a run's reports on to what a caller has given: a function of lines or an object, and others.
 
     Parameters
     ----------
@@ -77,16 +83,29 @@ class Watched(Silent):
         Has ``stage`` and ``advance`` as :class:`Progress` does, or is called with a line of text; None for neither.
     trace
         Called with each :class:`~dmcmc.results.result.TracePoint`.
+    solution
+        Called with each :class:`~dmcmc.results.result.Solution`.
     """
 
-    def __init__(self, progress: Any, trace: Callable[[TracePoint], object] | None) -> None:
+    def __init__(
+        self,
+        progress: Any,
+        trace: Callable[[TracePoint], object] | None,
+        solution: Callable[[Solution], object] | None = None,
+    ) -> None:
         if progress is None:
             progress = Silent()
         elif not hasattr(progress, "stage"):
             progress = Lines(progress)
         self.stage, self.advance, self._trace = progress.stage, progress.advance, trace  # type: ignore[method-assign]
+        self._solution = solution
 
     def point(self, point: TracePoint) -> None:
         """Report a new objective or bound."""
         if self._trace is not None:
             self._trace(point)
+
+    def solution(self, make: Callable[[], Solution]) -> None:
+        """Report a better assignment."""
+        if self._solution is not None:
+            self._solution(make())

@@ -15,7 +15,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime.errors import Unavailable
-from dmcmc.run.kinds import toulbar2
+from dmcmc.run.kinds import beside as engines
 from dmcmc.samplers.toulbar2 import beside as module
 from dmcmc.samplers.toulbar2.beside import Beside, Listener
 from dmcmc.samplers.toulbar2.costs import costs_of
@@ -195,12 +195,12 @@ def test_it_does_not_begin_while_it_is_held_and_never_where_it_is_not_wanted_the
     (2, "auto", 1.0, False), (2, "auto", 100.0, True), (1, "auto", 1.0, True), (2, "toulbar2", 1.0, True),
 ])  # fmt: skip
 def test_large_tables_of_several_agents_keep_it_out_of_a_short_run(agents, asked, seconds, wanted, monkeypatch):
-    monkeypatch.setattr(toulbar2, "cores", lambda: 2)
+    monkeypatch.setattr(engines, "cores", lambda: 2)
     names = tuple(f"a{i}" for i in range(agents))
     big = Problem(("x", "y"), np.full(2, 200), names, np.arange(2) % agents, (Factor.of((0, 1), np.ones((200, 200))),))
     settings = Settings(search=asked, budget=Budget(time=seconds, memory=1 << 30))
-    assert toulbar2.usable(settings, big) == wanted
-    assert ("too large for the time" in toulbar2.outlook(settings, big)) != wanted
+    assert (engines.engine_for(settings, big) == "toulbar2") == wanted
+    assert ("too large for the time" in engines.outlook(settings, big)) != wanted
 
 
 def processes():
@@ -301,17 +301,17 @@ def test_fixed_work_waits_for_it_where_it_is_asked_for():
 
 
 def test_without_a_time_budget_nobody_begins_one(monkeypatch):
-    monkeypatch.setattr(toulbar2, "available", lambda: pytest.fail("was asked for"))
+    monkeypatch.setattr(engines, "available", lambda: pytest.fail("was asked for"))
     result = dmcmc.solve(undivided(ring(12), 12), runs=1, samples=1)
     assert "toulbar2" not in {point.by for point in result.trace}
 
 
 def test_without_toulbar2_all_goes_on_and_a_plan_says_so(monkeypatch):
-    monkeypatch.setattr(toulbar2, "available", lambda: False)
-    monkeypatch.setattr(toulbar2, "cores", lambda: 2)
+    monkeypatch.setattr(engines, "available", lambda: False)
+    monkeypatch.setattr(engines, "cores", lambda: 2)
     problem = undivided(ring(12), 12)
     result = dmcmc.solve(problem, method="auto", timeout=5)
     assert result.status == "optimal"
-    assert "pip install 'dmcmc[search]'" in str(dmcmc.plan(problem, timeout=5))
+    assert "branch and bound searches the whole" in str(dmcmc.plan(problem, timeout=5))
     with pytest.raises(Unavailable, match="search: toulbar2"):
         dmcmc.solve(problem, search="toulbar2")

@@ -1,4 +1,4 @@
-"""toulbar2 beside the run: a process on a core of its own, as long as it may bring something."""
+"""A search engine beside the run, on a core of its own, as long as it may bring something: toulbar2, or our own."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.run.controller.offer import TOULBAR2, Grant, Offer
+from dmcmc.run.controller.offer import BESIDE, BRANCHING, TOULBAR2, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
 from dmcmc.samplers.toulbar2.search import available
 
@@ -17,10 +17,10 @@ _ENTRY, _LISTED, _TABLE = 48, 200, 2000  # bytes of an entry; of one over more t
 _BEGIN, _BEGIN_SHARE = 5e-6, 0.1  # seconds an entry until it says something; the part of the time that may take
 
 
-class Toulbar2:
+class SearchEngine:
     """Let it go on beside all else, or wait for it where there is nothing else to do."""
 
-    name = TOULBAR2
+    name = BESIDE
 
     def offers(self, standing: Standing) -> list[Offer]:
         """Offer it as long as it may bring something; where it is not granted, it ends."""
@@ -32,33 +32,33 @@ class Toulbar2:
 
 
 def wanted(settings: Settings) -> bool:
-    """Return whether a run with such settings would have it beside, where it is installed."""
+    """Return whether a run with such settings would have one beside it."""
     if settings.search == "auto":
         open_ended = settings.local.method == "auto" and settings.combine.method == "auto"
         return settings.budget.time is not None and open_ended and cores() > 1
-    return settings.search == TOULBAR2
+    return settings.search != "none"
 
 
-def usable(settings: Settings, problem: Problem) -> bool:
-    """Return whether a run has it beside.
+def engine_for(settings: Settings, problem: Problem) -> str | None:
+    """Return which search engine a run has beside it, if any: toulbar2 where it is installed, unless ours is asked for.
 
     Raises
     ------
     Unavailable
-        If it is asked for, and not installed.
+        If toulbar2 is asked for, and not installed.
     """
     if not wanted(settings):
-        return False
-    if not available():
-        if settings.search == TOULBAR2:
-            raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[search]'")
-        return False
-    return bytes_handed(problem) <= _HANDED * memory_of(settings) and _promising(settings, problem)
+        return None
+    if settings.search == TOULBAR2 and not available():
+        raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[search]'")
+    if bytes_handed(problem) > _HANDED * memory_of(settings) or not _promising(settings, problem):
+        return None
+    return TOULBAR2 if settings.search != BRANCHING and available() else BRANCHING
 
 
 def _promising(settings: Settings, problem: Problem) -> bool:
     """Return whether it is likely to say something in time, where agents' tables want the cores as well."""
-    if settings.search == TOULBAR2 or problem.n_agents == 1 or settings.budget.time is None:
+    if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
         return True
     return _BEGIN * sum(factor.table.size for factor in problem.factors) <= _BEGIN_SHARE * settings.budget.time
 
@@ -79,9 +79,9 @@ def outlook(settings: Settings, problem: Problem) -> str:
     """Return what ``--explain`` says of it; nothing where it is not wanted."""
     if not wanted(settings):
         return ""
-    if not available():
-        return "toulbar2 would search beside the run, on a core of its own; pip install 'dmcmc[search]'"
-    if not usable(settings, problem):
+    engine = engine_for(settings, problem)
+    if engine is None:
         what = "its part of the memory" if _promising(settings, problem) else "the time"
-        return f"toulbar2 is left out: the tables are too large for {what}"
-    return "toulbar2 searches the whole beside the run, on a core of its own, unless tables prove the answer at once"
+        return f"no search engine runs beside it: the tables are too large for {what}"
+    name = "toulbar2" if engine == TOULBAR2 else "branch and bound"
+    return f"{name} searches the whole beside the run, on a core of its own, unless tables prove the answer at once"
