@@ -13,7 +13,7 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import will_prove
-from dmcmc.run.controller.offer import BRANCHING, TOULBAR2, Brought
+from dmcmc.run.controller.offer import BRANCH_AND_BOUND, TOULBAR2, Brought
 from dmcmc.run.divided import Divided
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.kinds.beside import engine_for, memory_of
@@ -94,7 +94,7 @@ class RunEngine:
 
     def compiled(self, setup: Setup, progress: Progress) -> float:
         """Compile what the engine uses where it will be needed; called by all ranks. Returns the seconds it took."""
-        if self.name != BRANCHING or not self._needed(setup):
+        if self.name != BRANCH_AND_BOUND or not self._needed(setup):
             return 0.0
         return warm_up_branching(self.world, progress)
 

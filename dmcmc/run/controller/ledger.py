@@ -5,11 +5,8 @@ from dataclasses import dataclass, field
 
 from dmcmc.run.controller.offer import (
     BOUND,
-<<<<<<< HEAD
     BRANCH,
-=======
-    BRANCHING,
->>>>>>> f5c040d (Branch and bound of our own beside a run: the calendar of 30 meetings is proven without toulbar2; each better solution is told with its assignment)
+    BRANCH_AND_BOUND,
     COMBINE,
     ELIMINATE,
     FILTER,
@@ -35,11 +32,11 @@ _FIRST_HOPES = {
 # search brings anything, the search has most of the time.
 _LEAST = {BOUND: 0.03, BRANCH: 0.03, SEARCH: 0.25}
 _LEAST_ELSE = 0.15
-_BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2, BRANCHING)  # of all: what they find is told at once
+_BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2, BRANCH_AND_BOUND)  # of all: what they find is told at once
 _NEW = 0.7  # weight of the last slice, as long as all before it
 _TRUST = 0.2  # seconds of work as estimated that a correction starts from
 _MOST = 8.0  # times the estimate, either way
-_ENGINES = (TOULBAR2, BRANCHING)  # they bring what they bring, whatever is hoped
+_ENGINES = (TOULBAR2, BRANCH_AND_BOUND)  # they bring what they bring, whatever is hoped
 
 
 @dataclass

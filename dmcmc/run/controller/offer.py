@@ -6,7 +6,7 @@ from typing import NamedTuple
 ELIMINATE, FILTER, SAMPLE, BOUND, BRANCH = "eliminate", "filter", "sample", "bound", "branch"  # of agents
 SEARCH, COMBINE = "search", "combine"  # of all
 BESIDE = "search engine"  # beside all others: it has a core of its own
-TOULBAR2, BRANCHING = "toulbar2", "branch-and-bound"  # which: what has been brought is theirs
+TOULBAR2, BRANCH_AND_BOUND = "toulbar2", "branch-and-bound"  # which: what has been brought is theirs
 GPU_SEARCH = "gpu search"  # beside all others: on the GPU, of which it has what other work leaves
 
 

@@ -7,7 +7,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.run.controller.offer import BESIDE, BRANCHING, TOULBAR2, Grant, Offer
+from dmcmc.run.controller.offer import BESIDE, BRANCH_AND_BOUND, TOULBAR2, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
 from dmcmc.samplers.toulbar2.search import available
 
@@ -53,7 +53,7 @@ def engine_for(settings: Settings, problem: Problem) -> str | None:
         raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[search]'")
     if bytes_handed(problem) > _HANDED * memory_of(settings) or not _promising(settings, problem):
         return None
-    return TOULBAR2 if settings.search != BRANCHING and available() else BRANCHING
+    return TOULBAR2 if settings.search != BRANCH_AND_BOUND and available() else BRANCH_AND_BOUND
 
 
 def _promising(settings: Settings, problem: Problem) -> bool:

@@ -14,13 +14,8 @@ from dmcmc.run.kinds.protocol import Kind, Standing
 from dmcmc.run.kinds.sample import Sample
 from dmcmc.run.kinds.search import Search
 
-<<<<<<< HEAD
 OF_AGENTS: Sequence[Kind] = (Eliminate(), Sample(), Bound(), Branch(), Filter())  # on an agent's own rank
-OF_ALL: Sequence[Kind] = (Search(), Combine(), Toulbar2(), GpuSearch())  # by all ranks together
-=======
-OF_AGENTS: Sequence[Kind] = (Eliminate(), Sample(), Bound(), Filter())  # on an agent's own rank
 OF_ALL: Sequence[Kind] = (Search(), Combine(), SearchEngine(), GpuSearch())  # by all ranks together
->>>>>>> f5c040d (Branch and bound of our own beside a run: the calendar of 30 meetings is proven without toulbar2; each better solution is told with its assignment)
 
 
 def offers_of(standing: Standing) -> tuple[Offer, ...]:
