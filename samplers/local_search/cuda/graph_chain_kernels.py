@@ -17,54 +17,45 @@ REGISTERS = 64  # of a thread
 SALT = 6  # no other draw with this key has it
 
 
+@cuda.jit(device=True, inline="always")
+def entry_of(i, d, z, data, pairs):
+    """Return the entry of record i, a word, for value d. Unsigned places need no look at whether they are negative."""
+    other, at = z[np.uint32(pairs[i + np.uint32(1)])], np.uint32(pairs[i])
+    at = np.uint32(at + np.uint32(np.uint32(other) * np.uint32(pairs[i + np.uint32(2)])))
+    return data[np.uint32(at + np.uint32(d * np.uint32(pairs[i + np.uint32(3)])))]
+
+
 @cuda.jit(device=True)
 def score_of(v, d, z, data, never, pair_start, pairs, wide_start, wide_at, wide):
     """Return violations and utility of the dense factors of v, if it had value d; four entries are on their way."""
-    hard, total = 0.0, 0.0
-    j, last = pair_start[v], pair_start[v + 1]
-    while j + 4 <= last:
-        i = 4 * j
-        a = data[pairs[i] + z[pairs[i + 1]] * pairs[i + 2] + d * pairs[i + 3]]
-        b = data[pairs[i + 4] + z[pairs[i + 5]] * pairs[i + 6] + d * pairs[i + 7]]
-        c = data[pairs[i + 8] + z[pairs[i + 9]] * pairs[i + 10] + d * pairs[i + 11]]
-        e = data[pairs[i + 12] + z[pairs[i + 13]] * pairs[i + 14] + d * pairs[i + 15]]
-        if a == never:
-            hard += 1.0
-        else:
-            total += np.float64(a)
-        if b == never:
-            hard += 1.0
-        else:
-            total += np.float64(b)
-        if c == never:
-            hard += 1.0
-        else:
-            total += np.float64(c)
-        if e == never:
-            hard += 1.0
-        else:
-            total += np.float64(e)
-        j += 4
-    while j < last:
-        i = 4 * j
-        a = data[pairs[i] + z[pairs[i + 1]] * pairs[i + 2] + d * pairs[i + 3]]
-        if a == never:
-            hard += 1.0
-        else:
-            total += np.float64(a)
-        j += 1
+    hard, total, own = np.int32(0), 0.0, np.uint32(d)
+    i, last = np.uint32(4 * pair_start[v]), np.uint32(4 * pair_start[v + 1])
+    while i + np.uint32(16) <= last:
+        a, b = entry_of(i, own, z, data, pairs), entry_of(np.uint32(i + np.uint32(4)), own, z, data, pairs)
+        c = entry_of(np.uint32(i + np.uint32(8)), own, z, data, pairs)
+        e = entry_of(np.uint32(i + np.uint32(12)), own, z, data, pairs)
+        hard += np.int32(a == never) + np.int32(b == never) + np.int32(c == never) + np.int32(e == never)
+        total += np.float64(a) if a != never else 0.0
+        total += np.float64(b) if b != never else 0.0
+        total += np.float64(c) if c != never else 0.0
+        total += np.float64(e) if e != never else 0.0
+        i = np.uint32(i + np.uint32(16))
+    while i < last:
+        a = entry_of(i, own, z, data, pairs)
+        hard += np.int32(a == never)
+        total += np.float64(a) if a != never else 0.0
+        i = np.uint32(i + np.uint32(4))
     for k in range(wide_start[v], wide_start[v + 1]):
-        i, end = wide_at[k], wide_at[k + 1]
-        at = wide[i] + d * wide[i + 1]
-        i += 2
-        while i < end:
-            at += z[wide[i]] * wide[i + 1]
-            i += 2
+        j, end = np.uint32(wide_at[k]), np.uint32(wide_at[k + 1])
+        at = np.uint32(np.uint32(wide[j]) + np.uint32(own * np.uint32(wide[j + np.uint32(1)])))
+        j = np.uint32(j + np.uint32(2))
+        while j < end:
+            other = np.uint32(z[np.uint32(wide[j])])
+            at = np.uint32(at + np.uint32(other * np.uint32(wide[j + np.uint32(1)])))
+            j = np.uint32(j + np.uint32(2))
         a = data[at]
-        if a == never:
-            hard += 1.0
-        else:
-            total += np.float64(a)
+        hard += np.int32(a == never)
+        total += np.float64(a) if a != never else 0.0
     return hard, total
 
 
@@ -77,37 +68,37 @@ def pay(v, d, z, f, data, never, domains, scope_start, scope, stride, following,
         step = stride[s] + state * domains[w] + (d if w == v else z[w])
         entry = data[first_step + step]
         if entry == never:
-            return 1.0, 0.0
+            return np.int32(1), 0.0
         paid += np.float64(entry)
         state = following[step]
-    return 0.0, paid
+    return np.int32(0), paid
 
 
 @cuda.jit(device=True)
-def choose(shared, first, shares, size, old, rate, word):
+def choose(scores, first, shares, at, size, old, rate, word):
     """Return a value by the shares of all, as ``draw`` does; at temperature 0 the best: the old one if it ties.
 
-    Scores begin at place ``first`` of ``shared``, shares at ``shares``.
+    Scores begin at place ``first`` of ``scores``, shares at place ``at`` of ``shares``.
     """
     if rate <= 0:
-        best = 0
-        for d in range(1, size):
-            if shared[first + d] > shared[first + best]:
+        best, d = np.uint32(0), np.uint32(1)
+        while d < size:
+            if scores[np.uint32(first + d)] > scores[np.uint32(first + best)]:
                 best = d
-        return old if shared[first + old] == shared[first + best] else best
-    total = np.uint64(0)
-    for d in range(size):
-        total += np.uint64(shared[shares + d])
-    left = np.int64((word * total) >> np.uint64(32)) - np.int64(shared[shares + old])
+            d = np.uint32(d + np.uint32(1))
+        return old if scores[np.uint32(first + old)] == scores[np.uint32(first + best)] else best
+    total, d = np.uint32(0), np.uint32(0)
+    while d < size:
+        total = np.uint32(total + np.uint32(shares[np.uint32(at + d)]))
+        d = np.uint32(d + np.uint32(1))
+    left = np.int64((word * np.uint64(total)) >> np.uint64(32)) - np.int64(shares[np.uint32(at + old)])
     if left < 0:
         return old
-    new = 0
-    while new < size - 1:
-        share = np.int64(0) if new == old else np.int64(shared[shares + new])
-        if left < share:
-            break
-        left -= share
-        new += 1
+    shares[np.uint32(at + old)] = np.int32(0)
+    new = np.uint32(0)
+    while new < size - np.uint32(1) and left >= shares[np.uint32(at + new)]:
+        left -= np.int64(shares[np.uint32(at + new)])
+        new = np.uint32(new + np.uint32(1))
     return new
 
 
@@ -142,77 +133,80 @@ def anneal_chains(
     nows, bests : (chains · 2,) float64
         Violations, negated, and utility of these.
     """
-    shared = cuda.shared.array(0, types.float64)
+    scores = cuda.shared.array(0, types.float64)  # then gains; behind them shares and violations
+    ints = cuda.shared.array(0, types.int32)
     chain, t, threads = cuda.blockIdx.x, cuda.threadIdx.x, cuda.blockDim.x
     group, lane, groups, n = t // lanes, t % lanes, threads // lanes, domains.size
-    hards, shares, gains = groups * widest, 2 * groups * widest, 3 * groups * widest
-    first, parts = group * widest, part_start.size - 1
+    first, parts, gains = np.uint32(group * widest), part_start.size - 1, groups * widest
+    at = np.uint32(2 * (gains + 2 * groups) + group * widest)
+    hards = np.uint32(at + groups * widest)
     z, best = zs[chain * n : (chain + 1) * n], kept[chain * n : (chain + 1) * n]
     mine, penalty = schedule[chain], penalties[schedule[chain]]
-    hard_gain, gain = 0.0, 0.0
+    hard_gain, gain = np.int32(0), 0.0
     for turn in range(first_turn, last_turn):
         sweep, part = turn // parts, turn % parts
         rate, begin, end = rates[mine * sweeps + sweep], part_start[part], part_start[part + 1]
         base = begin
         while base < end:
             i = base + group
-            v, size = 0, 0
+            v, size = np.uint32(0), np.uint32(0)
             if i < end:
-                v = order[i]
-                size = domains[v]
-            d = lane
+                v = np.uint32(order[i])
+                size = np.uint32(domains[v])
+            d = np.uint32(lane)
             while d < size:
                 hard, total = score_of(v, d, z, data, never, pair_start, pairs, wide_start, wide_at, wide)
-                for k in range(long_start[v], long_start[v + 1]):
+                for k in range(long_start[v], long_start[v + np.uint32(1)]):
                     more, paid = pay(
                         v, d, z, long[k], data, never, domains, scope_start, scope, stride, following, first_step
                     )
                     hard += more
                     total += paid
-                shared[first + d] = total - penalty * hard
-                shared[hards + first + d] = hard
-                d += lanes
+                scores[np.uint32(first + d)] = total - penalty * np.float64(hard)
+                ints[np.uint32(hards + d)] = hard
+                d = np.uint32(d + np.uint32(lanes))
             cuda.syncthreads()
-            if rate > 0 and size > 0:
-                top = shared[first]
-                for d in range(1, size):
-                    top = max(top, shared[first + d])
-                d = lane
+            if rate > 0 and size > np.uint32(0):
+                top, d = scores[first], np.uint32(1)
                 while d < size:
-                    gap = np.float32(shared[first + d] - top)
-                    shared[shares + first + d] = np.float64(share_of(np.float32(gap * rate), unit))
-                    d += lanes
+                    top = max(top, scores[np.uint32(first + d)])
+                    d = np.uint32(d + np.uint32(1))
+                d = np.uint32(lane)
+                while d < size:
+                    gap = np.float32(scores[np.uint32(first + d)] - top)
+                    ints[np.uint32(at + d)] = share_of(np.float32(gap * rate), unit)
+                    d = np.uint32(d + np.uint32(lanes))
             cuda.syncthreads()
-            if lane == 0 and size > 0:
-                old = z[v]
+            if lane == 0 and size > np.uint32(0):
+                old = np.uint32(z[v])
                 word = np.uint64(0)
                 if rate > 0:
                     word = philox(key0, key1, number + chain, SALT, 1 + sweep, v)[0]
-                new = choose(shared, first, shares + first, size, old, rate, word)
+                new = choose(scores, first, ints, at, size, old, rate, word)
                 if new != old:
-                    more = shared[hards + first + new] - shared[hards + first + old]
-                    hard_gain += more
-                    gain += shared[first + new] - shared[first + old] + penalty * more
-                    z[v] = new
+                    more = np.int32(ints[np.uint32(hards + new)] - ints[np.uint32(hards + old)])
+                    hard_gain = np.int32(hard_gain + more)
+                    gain += scores[np.uint32(first + new)] - scores[np.uint32(first + old)] + penalty * np.float64(more)
+                    z[v] = np.int32(new)
             cuda.syncthreads()
             base += groups
         if part == parts - 1 or turn == last_turn - 1:
             if lane == 0:
-                shared[gains + 2 * group], shared[gains + 2 * group + 1] = hard_gain, gain
-            hard_gain, gain = 0.0, 0.0
+                scores[gains + 2 * group], scores[gains + 2 * group + 1] = np.float64(hard_gain), gain
+            hard_gain, gain = np.int32(0), 0.0
             cuda.syncthreads()
             now, utility = nows[2 * chain], nows[2 * chain + 1]
             for g in range(groups):
-                now -= shared[gains + 2 * g]
-                utility += shared[gains + 2 * g + 1]
+                now -= scores[gains + 2 * g]
+                utility += scores[gains + 2 * g + 1]
             better = now > bests[2 * chain] or (now == bests[2 * chain] and utility > bests[2 * chain + 1])
             better = better and part == parts - 1
             cuda.syncthreads()
             if better:
-                v = t
-                while v < n:
-                    best[v] = z[v]
-                    v += threads
+                i = t
+                while i < n:
+                    best[i] = z[i]
+                    i += threads
             if t == 0:
                 nows[2 * chain], nows[2 * chain + 1] = now, utility
                 if better:

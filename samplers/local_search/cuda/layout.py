@@ -114,7 +114,7 @@ def _groups(at_once: float, widest: int, lanes: int) -> int:
 
 def bytes_shared(groups: int, widest: int) -> int:
     """Return the bytes of shared memory of a chain: scores, violations and shares of values, and gains."""
-    return 8 * groups * (3 * widest + 2)
+    return groups * (16 * widest + 16)
 
 
 def _starts(variable: NDArray[np.int64], n: int) -> Ints:
