@@ -12,6 +12,7 @@ The index says nothing about variables that one agent alone has factors over but
 
 import hashlib
 import os
+from array import array
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +39,7 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     Attributes
     ----------
     agents : tuple of str
-    owner : tuple of int
+    owner : sequence of int
         The agent of each variable.
     sizes : dict
         Domain sizes of the variables that a factor between agents is over.
@@ -46,7 +47,7 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         Scopes of these factors.
     constants : tuple of number or None
         Factors over nothing; None is forbidden.
-    entries : tuple of int
+    entries : sequence of int
         Of all tables of each agent: what its work may be guessed by.
     digests : tuple of str
         SHA-256 of each agent's file; empty where there are none.
@@ -57,11 +58,11 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
     sense: Literal["max", "min"]
     name: str
     agents: tuple[str, ...]
-    owner: tuple[int, ...]
+    owner: Sequence[int]
     sizes: dict[int, int]
     crossing: tuple[Scope, ...]
     constants: tuple[int | float | None, ...]
-    entries: tuple[int, ...]
+    entries: Sequence[int]
     digests: tuple[str, ...] = ()
 
     @cached_property
@@ -74,12 +75,12 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return tuple(map(tuple, found))
 
     @cached_property
-    def own(self) -> tuple[tuple[int, ...], ...]:
+    def own(self) -> tuple[Sequence[int], ...]:
         """The variables of each agent, ascending."""
-        found: list[list[int]] = [[] for _ in self.agents]
+        found = [array("q") for _ in self.agents]
         for variable, agent in enumerate(self.owner):
             found[agent].append(variable)
-        return tuple(map(tuple, found))
+        return tuple(range(one[0], one[-1] + 1) if one and one[-1] - one[0] < len(one) else one for one in found)
 
     def variables(self, agent: int) -> list[int]:
         """Return the variables that an agent knows of, ascending: its own, and those of factors that it shares."""
@@ -194,6 +195,10 @@ def read_index(folder: str | os.PathLike[str]) -> Index:
     except (msgspec.DecodeError, RecursionError) as error:
         raise FileError(f"{path}: is not the index of a problem's agents: {error}") from None
     count = len(index.agents)
+    same = {v: v for v in index.sizes}  # every rank has all of it: numbers are objects once, or in arrays
+    crossing = tuple(tuple(same.get(v, v) for v in scope) for scope in index.crossing)
+    owner, entries = array("q", index.owner), array("q", index.entries)
+    index = msgspec.structs.replace(index, crossing=crossing, owner=owner, entries=entries)
     shared = {v for scope in index.crossing for v in scope}
     fits = len(index.entries) == len(index.digests) == count and all(0 <= a < count for a in index.owner)
     if not fits or shared != index.sizes.keys() or not all(0 <= v < len(index.owner) for v in shared):

@@ -4,7 +4,7 @@ Always a maximisation inside: a cost problem is negated when it is built and rep
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -137,14 +137,12 @@ class Problem:
     labels: tuple[tuple[Label, ...] | None, ...] = ()
     sense: str = "max"
     name: str = ""
-    _index: dict[str, int] = field(init=False, repr=False, compare=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         domains, owner = _whole(self.domains, "domains"), _whole(self.owner, "owner")
         object.__setattr__(self, "domains", domains)
         object.__setattr__(self, "owner", owner)
         object.__setattr__(self, "labels", tuple(self.labels) or (None,) * len(self.variables))
-        self._index.update({name: i for i, name in enumerate(self.variables)})
         self._check_variables()
         for position, factor in enumerate(self.factors):
             self._check_factor(position, factor)
@@ -153,8 +151,9 @@ class Problem:
         n = len(self.variables)
         if self.sense not in ("max", "min"):
             raise ProblemError(f"sense must be 'max' or 'min', not {self.sense!r}")
-        if len(self._index) != n:
-            repeated = next(v for i, v in enumerate(self.variables) if self._index[v] != i)
+        if len(set(self.variables)) != n:
+            last = {name: i for i, name in enumerate(self.variables)}
+            repeated = next(v for i, v in enumerate(self.variables) if last[v] != i)
             raise ProblemError(f"variable {repeated!r} is named twice")
         if len(set(self.agents)) != len(self.agents):
             raise ProblemError("two agents have the same name")

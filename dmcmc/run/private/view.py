@@ -81,6 +81,7 @@ def _division(
 ) -> Division:
     """Return all agents, with what is known of each."""
     shared = index.sizes.keys()
+    nothing: dict[tuple[int, ...], NDArray[np.int32]] = {}
     return Division(
         locals=tuple(
             LocalProblem(
@@ -93,12 +94,18 @@ def _division(
             for agent, variables in enumerate(index.own)
         ),
         crossing=tuple(
-            crossing[i] if i in crossing else _unknown(scope, problem.domains) for i, scope in enumerate(index.crossing)
+            crossing[i] if i in crossing else _unknown(scope, problem.domains, nothing)
+            for i, scope in enumerate(index.crossing)
         ),
         constants=index.constant_factors(),
     )
 
 
-def _unknown(scope: tuple[int, ...], domains: NDArray[np.int64]) -> Factor:
-    """Return a factor in place of one that is nobody's here; it takes no memory."""
-    return Factor(scope, np.broadcast_to(np.int32(0), tuple(domains[list(scope)].tolist())))
+def _unknown(
+    scope: tuple[int, ...], domains: NDArray[np.int64], nothing: dict[tuple[int, ...], NDArray[np.int32]]
+) -> Factor:
+    """Return a factor in place of one that is nobody's here; its table takes no memory."""
+    shape = tuple(domains[list(scope)].tolist())
+    if shape not in nothing:
+        nothing[shape] = np.broadcast_to(np.int32(0), shape)
+    return Factor(scope, nothing[shape])
