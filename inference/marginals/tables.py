@@ -18,13 +18,14 @@ from dmcmc.inference.junction.rows import RowPasses
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, narrowest
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
+
+_UNLIMITED = 1 << 33  # bytes that a factor's table may take where there is no limit
 
 Kind = Literal["auto", "dense", "incomplete"]
 
@@ -104,7 +105,7 @@ class DenseTables:
     """Tables with all entries; see :class:`Tables`."""
 
     def __init__(self, problem: Problem, maximise: bool, means: Means) -> None:
-        dense = densify(problem, 1 << 62 if means.memory is None else means.memory).problem
+        dense = densify(problem, _UNLIMITED if means.memory is None else means.memory).problem
         self.numbers = _numbers(dense.factors, maximise)
         tables = [self.numbers.encode(f) for f in dense.factors if f.scope]
         tables += [Table((v,), np.zeros(dense.domains[v], self.numbers.dtype)) for v in _alone(dense)]
@@ -159,10 +160,7 @@ class ListedTables:
     """Tables of what is possible; factors that list that are taken as they are. See :class:`Tables`."""
 
     def __init__(self, problem: Problem, maximise: bool, means: Means) -> None:
-        memory = 1 << 62 if means.memory is None else means.memory
-        listed = (f for f in problem.factors if type(f) is not Factor)
-        if not all(isinstance(factor, SparseFactor) and factor.lists_possible for factor in listed):
-            problem = densify(problem, memory).problem
+        problem = densify(problem, _UNLIMITED if means.memory is None else means.memory, lists=True).problem
         self.numbers, domains = _numbers(problem.factors, maximise), problem.domains
         tables = [rows_of(factor, domains, self.numbers) for factor in problem.factors if factor.scope]
         tables += [everything(v, domains, self.numbers) for v in _alone(problem)]

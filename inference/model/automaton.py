@@ -98,6 +98,28 @@ class AutomatonFactor(Factor):
         """Return the layers' tables."""
         return tuple(part for layer in self.layers for part in layer)
 
+    def listed(self) -> SparseFactor:
+        """Return the factor as a list of its words: of what is possible."""
+        exact = all(layer.utility.dtype.kind == "i" for layer in self.layers)
+        total = np.zeros(1, dtype=np.int64 if exact else np.float64)
+        state, words = np.zeros(1, dtype=np.int32), np.zeros((1, 0), dtype=np.int32)
+        alive = self._alive()
+        for (following, utility), left in zip(self.layers, alive[1:], strict=True):
+            row, value = np.nonzero((~forbidden(utility) & left[following])[state])
+            total = total[row] + utility[state[row], value]
+            words = np.column_stack([words[row], value.astype(np.int32)])
+            state = following[state[row], value]
+        utilities = normalise(np.append(total, np.array(forbidden_value(total.dtype), dtype=total.dtype)))
+        return SparseFactor(self.scope, self.shape, words, utilities, self.name)
+
+    def _alive(self) -> list[NDArray[np.bool_]]:
+        """Return which states before each variable, and at the end, some word goes through."""
+        alive: list[NDArray[np.bool_]] = [np.ones(1 + int(self.layers[-1].following.max()), dtype=np.bool_)]
+        for following, utility in reversed(self.layers):
+            goes_on: NDArray[np.bool_] = np.any(~forbidden(utility) & alive[-1][following], axis=1)
+            alive.append(goes_on)
+        return alive[::-1]
+
     def forbidden_entries(self) -> int:
         """Return how many entries are −∞."""
         allowed = {0: 1}  # ways to reach a state

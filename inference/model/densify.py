@@ -2,10 +2,14 @@
 
 A factor that is not dense is expanded where that is cheap. Elsewhere its automaton is written out as a chain of tables
 over (state before, variable, state afterwards) with a hidden variable for each state in between, owned by an agent of
-the scope. A factor that lists what is possible in it becomes, where that is much less, one hidden variable whose
-values are its tuples, and a table over that and each variable of the scope. For every assignment of the problem's own
-variables that is allowed exactly one assignment of the hidden ones is, and it has the same utility. Hidden variables
-come last, so the first values of an assignment are those of the problem.
+the scope. What is possible in a factor, tuples that it lists or words of its automaton, becomes, where that is much
+less, one hidden variable whose values are those, and a table over that and each variable of the scope. For every
+assignment of the problem's own variables that is allowed exactly one assignment of the hidden ones is, and it has the
+same utility. Hidden variables come last, so the first values of an assignment are those of the problem.
+
+Few tuples beside a default that is possible are a chain, too; many are a dense table, where that is smaller and fits.
+Rows and a default that are joined with another table have rows for all values of its other variables, each with its own
+sum, so that a bucket of them is as large as the dense one in a step or two: see benchmarks/elimination/defaults.py.
 """
 
 from collections.abc import Sequence
@@ -25,6 +29,8 @@ from dmcmc.inference.runtime.types import Array
 
 _EASY = 2**20  # entries that a table is always expanded to, and that a chain may always have
 _LESS = 4  # times fewer entries of a list: then it is taken in place of a chain
+_WORDS = 16  # words of an automaton for each of its steps, at most, where it becomes a list
+_PART = 8  # of the memory that such a list may take
 _SHARE = 64  # of the memory that expanding a factor may take while a chain is possible
 _MOST_AXES = 32  # of an expanded table
 
@@ -49,7 +55,7 @@ class DenseProblem:
         return values[: self.own]
 
 
-def densify(problem: Problem, memory: int) -> DenseProblem:
+def densify(problem: Problem, memory: int, lists: bool = False) -> DenseProblem:
     """Return a problem of dense tables with the same utilities.
 
     Parameters
@@ -58,6 +64,8 @@ def densify(problem: Problem, memory: int) -> DenseProblem:
         Any; returned as it is where all its factors are dense.
     memory
         Bytes that one expanded table may take.
+    lists
+        Whether factors that list what is possible stay, and automata become such where their words are few.
 
     Raises
     ------
@@ -68,17 +76,35 @@ def densify(problem: Problem, memory: int) -> DenseProblem:
         return DenseProblem(problem, problem.n_variables)
     chains = _Chains(problem)
     for factor in problem.factors:
-        if type(factor) is Factor:
-            chains.factors.append(factor)
+        kept = as_list(factor, memory) if lists else None
+        if type(factor) is Factor or kept is not None:
+            chains.factors.append(kept or factor)
             continue
         cells = prod(factor.shape)
         easy = cells <= max(_EASY, memory // (8 * _SHARE)) and len(factor.shape) <= _MOST_AXES
         if easy and 8 * cells <= memory:
-            ACCOUNT.claim(16 * cells, f"factor {factor.name or list(factor.scope)}, written out")
-            chains.factors.append(Factor(factor.scope, factor.table, factor.name))
+            chains.expand(factor)
         else:
             chains.add(factor, memory)
     return DenseProblem(chains.finished(), problem.n_variables)
+
+
+def as_list(factor: Factor, memory: int) -> SparseFactor | None:
+    """Return a factor as a list of what is possible: one that is such a list, or an automaton of few words."""
+    if isinstance(factor, SparseFactor):
+        return factor if factor.lists_possible else None
+    if not isinstance(factor, AutomatonFactor):
+        return None
+    words, links = _words(factor) or 0, sum(layer.following.size for layer in factor.layers)
+    room = memory // (_PART * 4 * (len(factor.scope) + 2))
+    return factor.listed() if words <= min(_WORDS * links, room) else None
+
+
+def _words(factor: Factor) -> int | None:
+    """Return how many entries are possible of a factor that is or can be a list of them; None of another."""
+    if isinstance(factor, AutomatonFactor):
+        return prod(factor.shape) - factor.forbidden_entries()
+    return factor.possible()[1].size if isinstance(factor, SparseFactor) and factor.lists_possible else None
 
 
 class _Chains:
@@ -91,17 +117,25 @@ class _Chains:
         self.names: list[str] = []
         self.owners: list[int] = []
 
+    def expand(self, factor: Factor) -> None:
+        """Add the table of a factor."""
+        ACCOUNT.claim(16 * prod(factor.shape), f"factor {factor.name or list(factor.scope)}, written out")
+        self.factors.append(Factor(factor.scope, factor.table, factor.name))
+
     def add(self, factor: Factor, memory: int) -> None:
-        """Add the chain of a factor."""
+        """Add the chain of a factor, its table where that is half as large, or a list of what is possible."""
         chain = factor if isinstance(factor, AutomatonFactor) else automaton_of(_sparse(factor))
         states = [*chain.states, 1]
         links = [a * size * b for a, size, b in zip(chain.states, chain.shape, states[1:], strict=True)]
-        if isinstance(factor, SparseFactor) and factor.lists_possible and sum(links) > _EASY:
-            rows = factor.possible()[1].size
+        rows = _words(factor) if sum(links) > _EASY else None
+        if rows:
             less = _LESS * rows * sum(factor.shape) < sum(links) or 8 * max(links) > memory
-            if rows and less and 8 * rows * max(factor.shape) <= memory:
-                self._list(factor)
+            if less and 8 * rows * max(factor.shape) <= memory:
+                self._list(factor.listed() if isinstance(factor, AutomatonFactor) else _sparse(factor))
                 return
+        if len(factor.shape) <= _MOST_AXES and 16 * prod(factor.shape) <= min(memory, 8 * sum(links)):
+            self.expand(factor)
+            return
         what = f"factor {factor.name or list(factor.scope)}"
         for before, size, after in zip(chain.states, chain.shape, states[1:], strict=True):
             if 8 * before * size * after > memory:

@@ -15,6 +15,7 @@ from dmcmc.inference.junction import passes
 from dmcmc.inference.junction.cliques import clique_tree
 from dmcmc.inference.junction.message_kernels import DOWN, UP
 from dmcmc.inference.marginals.junction_tree import JunctionTree
+from dmcmc.inference.model.automaton import automaton_of
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.sparse import tabulate
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
@@ -114,6 +115,9 @@ def test_a_factor_that_lists_what_is_possible_is_never_made_dense():
     assert tree.incomplete
     first, second = problem.factors
     assert tree.total() == max(first.entry(row[:7]) + second.entry(row[3:]) for row in base.tolist())
+    words = replace(problem, factors=(automaton_of(first), second))  # few enough to be listed
+    other = JunctionTree(words, memory=1 << 22, maximise=True, tables="incomplete")
+    assert (other.total(), other.cells) == (tree.total(), tree.cells)
 
 
 @settings(max_examples=80)

@@ -1,6 +1,7 @@
 """Sparse factors and automata: the same utilities as the table they stand for, expanded, evaluated and as chains."""
 
 import pickle
+from dataclasses import replace
 from itertools import product, zip_longest
 
 import numpy as np
@@ -75,6 +76,9 @@ def test_a_sparse_factor_its_automaton_and_its_table_are_the_same_function(listi
     assert np.array_equal(utilities(chain.table), utilities(plain.table))
     assert factor.forbidden_entries() == plain.forbidden_entries() == chain.forbidden_entries()
     assert factor.shape == plain.shape == chain.shape
+    words = chain.listed()
+    assert words.lists_possible and all(words.entry(v) == plain.entry(v) for v in product(*map(range, factor.shape)))
+    assert words.forbidden_entries() == plain.forbidden_entries() and len(words.tuples) == words.possible()[1].size
 
 
 def as_chain(problem):
@@ -82,6 +86,7 @@ def as_chain(problem):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dmcmc.inference.model.densify._EASY", 0)
         patch.setattr("dmcmc.inference.model.densify._SHARE", 2**60)
+        patch.setattr("dmcmc.inference.model.densify._MOST_AXES", 0)
         return densify(problem, 2**40)
 
 
@@ -129,6 +134,17 @@ def test_a_factor_over_fifty_five_variables():
         _ = at_most_one.table
 
 
+@pytest.mark.parametrize(("tuples", "hidden"), [(20, 3), (300, 0)])
+def test_tuples_beside_a_default_are_a_chain_where_they_are_few_and_a_table_where_that_is_smaller(tuples, hidden):
+    rng = np.random.default_rng(0)
+    factor = tabulate(range(4), [24] * 4, rng.integers(0, 24, (tuples, 4)), np.arange(tuples), 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dmcmc.inference.model.densify._EASY", 0)
+        assert densify(problem_of(factor), 2**24).problem.n_variables == 4 + hidden
+    with pytest.raises(ResourceError, match="fits the memory neither"):
+        densify(problem_of(tabulate(range(6), [24] * 6, rng.integers(0, 24, (900, 6)), np.arange(900), 5)), 2**20)
+
+
 def test_hidden_names_are_not_those_of_variables():
     factor = unroll((0, 1), (2, 2), 0, lambda i, s, x: (s + x, s * x), name="f")
     problem = Problem(("f.state1", "y"), [2, 2], ("a", "b"), [0, 1], (factor,))
@@ -155,6 +171,9 @@ def test_what_lists_its_tuples_becomes_one_variable_of_them_where_a_chain_is_lar
     dense = densify(problem, 2**24).problem
     assert dense.n_variables == 9 + 2
     assert max(f.table.size for f in dense.factors) == 600 * size
+    automata = replace(problem, factors=(automaton_of(first), automaton_of(second)))
+    assert densify(automata, 2**24).problem.domains.tolist() == dense.domains.tolist()  # of few words: the same
+    assert [f.possible()[1].size for f in densify(automata, 2**24, lists=True).problem.factors] == [600, 600]
     result = dmcmc.solve(problem, method="exact", device="cpu", memory="64MiB")
     assert result.status == "optimal"
     assert result.objective == pytest.approx(max(first.entry(row[:6]) + second.entry(row[3:]) for row in rows.tolist()))

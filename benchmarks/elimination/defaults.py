@@ -1,0 +1,91 @@
+"""Tuples beside a default that is possible: as a chain of tables, as one dense table, and as rows with a default.
+
+    python -m benchmarks.elimination.defaults [--output FILE]
+
+Two factors over ``arity`` variables of 16 values share two of them. ``chain``, ``dense``: entries of the tables that
+stand for them, largest joined cells and seconds of eliminating all variables, where they have at most 2^26 entries.
+``rows``: what a join of two lists of rows with a default has to list: each row with every value of the
+other's variables, since its sum differs from the default there.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from benchmarks.harness import Columns, Report, options, timed
+from dmcmc import Problem
+from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.sparse import tabulate
+from dmcmc.inference.orders.best_order import best_order
+
+SIZE, MOST, PLACE = 16, 1 << 26, "dmcmc.inference.model.densify"
+TABLE = Columns(
+    ("arity", ">5d"), ("tuples", ">7,"), ("chain", ">12,"), ("cells", ">14,"), ("s", ">8.3f"), ("dense", ">14,"),
+    ("cells", ">14,"), ("s", ">8.3f"), ("rows", ">14,"), ("the same", ">9s"),
+)  # fmt: skip
+
+
+def problem_of(arity: int, tuples: int) -> Problem:
+    """Return two factors of so many tuples beside a default of zero."""
+    rng, builder = np.random.default_rng(0), Problem.build()
+    n = 2 * arity - 2
+    for v in range(n):
+        builder.variable(f"v{v}", SIZE)
+    factors = []
+    for scope in (range(arity), range(arity - 2, n)):
+        rows = rng.integers(0, SIZE, (tuples, arity))
+        factors.append(tabulate(tuple(scope), (SIZE,) * arity, rows, rng.integers(1, 99, tuples), 0))
+    plain = builder.problem()
+    return Problem(plain.variables, plain.domains, plain.agents, plain.owner, tuple(factors))
+
+
+def eliminated(problem: Problem) -> tuple[Plan, float, int]:
+    """Eliminate all variables; return the plan, the seconds and the best utility."""
+    factors: Sequence[Factor] = problem.factors
+    arithmetic = choose_arithmetic(factors)
+    order = best_order([f.scope for f in factors], problem.domains, range(problem.n_variables)).variables
+    plan = plan_elimination([f.scope for f in factors], problem.domains, order)
+    tables = [arithmetic.encode(f) for f in factors]
+    done, seconds = timed(lambda: eliminate(tables, plan, arithmetic), 1)
+    return plan, seconds.least, sum(int(table.values.item()) for table in done.remaining())
+
+
+def main() -> None:
+    """Print and write the table."""
+    given = options(__file__, __doc__).parse_args()
+    say = Report(__file__, given)
+    say(TABLE.head)
+    for arity in (4, 5, 6, 8):
+        for tuples in (30, 300, 3000):
+            problem, row = problem_of(arity, tuples), list[Any]((arity, tuples))
+            with patch(f"{PLACE}._EASY", 0), patch(f"{PLACE}._SHARE", 1 << 60), patch(f"{PLACE}._MOST_AXES", 0):
+                chain = densify(problem, 1 << 33).problem
+            entries, best = sum(f.table.size for f in chain.factors), None
+            row += [entries, None, None]
+            if entries <= MOST:
+                plan, seconds, best = eliminated(chain)
+                row[-2:] = [int(plan.program.cells.max()), seconds]
+            dense = sum(prod(f.shape) for f in problem.factors)
+            same = "-"
+            if dense <= MOST:
+                whole = tuple(Factor(f.scope, f.table, f.name) for f in problem.factors)
+                plain = Problem(problem.variables, problem.domains, problem.agents, problem.owner, whole)
+                plan, seconds, other = eliminated(plain)
+                row += [dense, int(plan.program.cells.max()), seconds]
+                same = "-" if best is None else str(best == other)
+            else:
+                row += [dense, None, None]
+            rows = 2 * tuples * SIZE ** (arity - 2)
+            say(TABLE.line(*row, rows, same))
+    say.keep()
+
+
+if __name__ == "__main__":
+    main()
