@@ -92,10 +92,12 @@ def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, e
     """
     widths = {padded(local) for provider, local in bounds if provider in _DUAL}
     if widths and backend.bounds_on_gpu(effort):
+        from dmcmc.inference.bounds.branching.cuda import engine
         from dmcmc.inference.bounds.dual.cuda import device
 
         for width in sorted(widths):
             device.load_kernels(width)
+            engine.load_kernels(width)
 
 
 def _at(enough: Callable[[int], bool], place: int) -> Callable[[], bool]:

@@ -20,7 +20,7 @@ from dmcmc.run.agent.filtered import FilteredTable
 from dmcmc.run.agent.lower_table import LowerTable, promising
 from dmcmc.run.agent.pruning import Pruning, limits_of
 from dmcmc.run.agent.rows import rows_of
-from dmcmc.run.agent.upper_table import UpperTable
+from dmcmc.run.agent.upper_table import Room, UpperTable
 from dmcmc.run.controller.offer import Brought
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.methods.block_chains import BlockChains, frozen
@@ -222,14 +222,8 @@ class Agent:
         if limits is not None:
             self._prune(limits)
 
-    def search_rows(self, limits: NDArray[Any], seconds: float, room: int) -> None:
-        """Search in the rows that can still matter, for some seconds.
-
-        Parameters
-        ----------
-        room
-            Bytes for the tables of nodes.
-        """
+    def search_rows(self, limits: NDArray[Any], seconds: float, room: Room) -> None:
+        """Search in the rows that can still matter, for some seconds."""
         self.above.search(self.pruning.open_rows, limits, self._attained(limits), seconds, room)
         self.take_bound()
         self._prune(limits)

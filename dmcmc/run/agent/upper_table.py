@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,13 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 
 _MOST = np.iinfo(np.int64).max
 _MOST_ROWS = 1 << 16  # that are searched in: all of them are nodes at first
+
+
+class Room(NamedTuple):
+    """Memory for the nodes of a search: bytes for one agent, and how many agents share a GPU's."""
+
+    bytes: int
+    agents: int
 
 
 @dataclass
@@ -84,9 +91,9 @@ class UpperTable:
         return self.searched is None or not self.searched.exhausted
 
     def search(
-        self, rows: NDArray[np.int64] | None, limits: NDArray[Any], attained: NDArray[Any], seconds: float, room: int
+        self, rows: NDArray[np.int64] | None, limits: NDArray[Any], attained: NDArray[Any], seconds: float, room: Room
     ) -> None:
-        """Search in the rows that can still matter, for some seconds, with so many bytes for nodes' tables.
+        """Search in the rows that can still matter, for some seconds.
 
         Parameters
         ----------
@@ -96,7 +103,7 @@ class UpperTable:
         dual = self.dual
         assert dual is not None
         if self.searched is None:
-            self.searched = row_search(dual, room)
+            self.searched = row_search(dual, room.bytes, room.agents, seconds)
         if dual.whole:
             thresholds = beyond(_higher(limits, attained))
         else:  # rounded down, one less is what a row is left with: no less than what it is worth

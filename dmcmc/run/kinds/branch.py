@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.parts import Parts
+from dmcmc.run.agent.upper_table import Room
 from dmcmc.run.controller.offer import BRANCH, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
 
@@ -27,7 +28,8 @@ class Branch:
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
         """Search in each agent's rows in its seconds; what one leaves goes to those after it."""
         own = slice.own(grants)
-        room, parts = ACCOUNT.part(_SHARE, _MOST) // max(1, len(slice.turns)), Parts([seconds for _, seconds in own])
+        agents, parts = max(1, len(slice.turns)), Parts([seconds for _, seconds in own])
+        room = Room(ACCOUNT.part(_SHARE, _MOST) // agents, agents)
         for turn, _ in own:
             start, before, seconds = time.perf_counter(), slice.gap(turn.agent), parts.next()
             if turn.limits is not None:

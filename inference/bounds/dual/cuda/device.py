@@ -238,6 +238,10 @@ class DeviceDuals:
             first = last
         return np.where(found == rows_cuda.UNFIT, -NEVER, found), live.astype(np.bool_)
 
+    def launch(self, kernel: Any, blocks: int, place: int, *arguments: Any) -> None:
+        """Launch another kernel over an agent's tables: it is given where they are, and ``arguments``."""
+        self._launch(kernel, blocks, self._words, self._agents_there, self._arena, place, *arguments)
+
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         arguments = (*arguments, self._room, self._octets)
         self.device.allow_shared(kernel, arguments, 4 * self._room)

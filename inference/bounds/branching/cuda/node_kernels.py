@@ -1,0 +1,227 @@
+# mypy: ignore-errors
+"""Nodes of a search in rows by blocks of GPU threads; see the kernels of the CPU, with whose nodes these agree.
+
+Tables are not packed here: their width is a constant of the compiled kernel.
+"""
+
+import numpy as np
+from numba import cuda, int32, int64
+
+from dmcmc.inference.bounds.branching.pool import (
+    JOB,
+    JOB_ROW,
+    JOB_SOURCE,
+    JOB_SWEEPS,
+    JOB_TARGET,
+    JOB_THRESHOLD,
+    LEAF,
+    STUCK,
+    UNFIT,
+)
+from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere
+from dmcmc.inference.bounds.dual.cuda.fix_kernels import copy, fix
+from dmcmc.inference.bounds.dual.cuda.row_kernels import (
+    AGENT,
+    BASE,
+    DIGITS,
+    HIDDEN,
+    INTERFACE,
+    PARTS,
+    REGISTERS,
+    SHAPE,
+    WHOLE,
+    ascend,
+    bound,
+    remove_values,
+)
+from dmcmc.inference.bounds.dual.cuda.words import (
+    DOMAINS,
+    ENDS,
+    ENTRIES,
+    INCIDENT,
+    INCIDENT_AT,
+    IS_FIRST,
+    MAXIMA_AT,
+    OTHER,
+    PAIR_AT,
+    PAIRS,
+    SIDE,
+    TABLE,
+    N,
+)
+from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY
+from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.runtime.compile import cuda_jit
+
+NOTE = 2  # words that go with a slot: its row's constant, sweeps made
+
+
+@cuda.jit(device=True)
+def take_out(words, g, part, octets):
+    """Make the dead values of variables dead in pairs too."""
+    width = np.int32(8 * len(octets))
+    square = np.int32(width * width)
+    at, ends = np.int32(words[g + PAIR_AT]), np.int32(words[g + ENDS])
+    for cell in range(np.int32(cuda.threadIdx.x), np.int32(words[g + PAIRS] * square), np.int32(cuda.blockDim.x)):
+        e = np.int32(cell // square)
+        place = np.int32(cell - e * square)
+        i = np.int32(place // width)
+        j = np.int32(place - i * width)
+        one = part[np.uint32(words[ends + 2 * e] * width + i)]
+        other = part[np.uint32(words[ends + 2 * e + 1] * width + j)]
+        if one < THRESHOLD or other < THRESHOLD:
+            part[np.uint32(at + cell)] = DEAD
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def find_marginals(words, g, part, marginals, octets):
+    """Set what each value is worth in the tables over its variable and its pairs; NEVER where it is not live."""
+    width = np.int32(8 * len(octets))
+    for task in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * width), np.int32(cuda.blockDim.x)):
+        v = np.int32(task // width)
+        i = np.int32(task - v * width)
+        own = part[np.uint32(task)]
+        if own < THRESHOLD:
+            marginals[task] = NEVER
+            continue
+        value = np.int64(own)
+        for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
+            side = np.int32(words[g + INCIDENT] + position * SIDE)
+            is_first = words[side + IS_FIRST] != 0
+            at = np.int32(words[side + TABLE] + (i * width if is_first else i))
+            step = np.int32(1) if is_first else width
+            best = DEAD
+            for _ in range(words[words[g + DOMAINS] + words[side + OTHER]]):
+                best = max(best, part[np.uint32(at)])
+                at = np.int32(at + step)
+            value += best
+        marginals[task] = value
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def score(words, g, part, marginals, octets):
+    """Put how far each variable's values are below the sum of maxima, and its best value, where its marginals were."""
+    width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
+    maxima = np.int32(words[g + MAXIMA_AT])
+    for v in range(np.int32(cuda.threadIdx.x), n, np.int32(cuda.blockDim.x)):
+        total = np.int64(part[np.uint32(maxima + v)])
+        for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
+            side = np.int32(words[g + INCIDENT] + position * SIDE)
+            e = np.int32((words[side + TABLE] - words[g + PAIR_AT]) // (width * width))
+            total += part[np.uint32(maxima + n + e)]
+        below, best, live, highest = np.int64(0), np.int32(0), np.int32(0), np.int64(NEVER)
+        for i in range(width):
+            value = marginals[v * width + i]
+            if value != NEVER:
+                live += np.int32(1)
+                below += total - value
+                if value > highest:
+                    highest, best = value, np.int32(i)
+        marginals[v * width] = below if live > 1 else np.int64(-1)
+        marginals[v * width + 1] = best
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def bound_node(words, g, part, parts, tiles, octets, room, note, threshold, sweeps):
+    """Ascend, and remove values; return the node's bound, and whether its entries are within the limits."""
+    constant, made = note[0], np.int32(note[1])
+    cuda.syncthreads()
+    done, fits = np.int32(0), True
+    take_out(words, g, part, octets)
+    while True:
+        best = bound(words, g, part, parts, octets)
+        if best == NEVER or constant + best < threshold:
+            break
+        remove_values(words, g, part, octets, best, constant, threshold)
+        take_out(words, g, part, octets)
+        if not fits or done >= sweeps:
+            best = bound(words, g, part, parts, octets)
+            break
+        until = min(np.int32(sweeps), np.int32(done + PRUNE_EVERY))
+        last = np.int32(made + until - done)
+        reached = ascend(words, g, part, tiles, room, octets, made, last)
+        fits = reached == last
+        made, done = np.int32(reached), until
+        cuda.syncthreads()
+    if cuda.threadIdx.x == 0:
+        note[1] = made
+    return np.int64(NEVER) if best == NEVER else best + constant, fits
+
+
+@cuda_jit(max_registers=REGISTERS)
+def run_nodes(
+    words, agents, arena, agent_number, jobs, groups, work, slot, notes, found, variables, values, masks, marginals,
+    room, octets,
+):  # fmt: skip
+    """Bound nodes: a block takes one group of jobs after the other.
+
+    jobs (int64, JOB words each), groups (g + 1,) int64; work (int32), ``slot`` entries each; notes (int64),
+    :data:`NOTE` words a slot; found, variables, values (jobs,) int64; masks (jobs × n × W,) uint8: values that may be
+    live, in the end those that are; marginals (blocks × n × W,) int64: room.
+    """
+    tiles = cuda.shared.array(0, int32)
+    parts = cuda.shared.array(PARTS, int64)
+    digits = cuda.shared.array(DIGITS, int32)
+    tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
+    agent = np.int64(agent_number) * AGENT
+    whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
+    tables = arena[agents[agent + BASE] :]
+    size = np.int32(words[hidden + N] * 8 * len(octets))
+    own = marginals[np.int64(cuda.blockIdx.x) * size :]
+    for group in range(cuda.blockIdx.x, groups.size - 1, cuda.gridDim.x):
+        for job in range(groups[group], groups[group + 1]):
+            cuda.syncthreads()
+            target, source = jobs[job * JOB + JOB_TARGET], jobs[job * JOB + JOB_SOURCE]
+            threshold = jobs[job * JOB + JOB_THRESHOLD]
+            part, note = work[target * slot :], notes[target * NOTE :]
+            if source < 0:
+                if tid == 0:
+                    number = jobs[job * JOB + JOB_ROW]
+                    for k in range(agents[agent + INTERFACE] - 1, -1, -1):
+                        sizes = words[agents[agent + SHAPE] + k]
+                        digits[k] = number % sizes
+                        number = number // sizes
+                cuda.syncthreads()
+                constant, over = fix(words, whole, hidden, tables, part, octets, digits)
+                unfit = anywhere(over)
+                if unfit or constant == NEVER:
+                    if tid == 0:
+                        found[job] = NEVER if constant == NEVER and not unfit else UNFIT
+                        variables[job] = STUCK
+                    continue
+                if tid == 0:
+                    note[0] = constant
+                    note[1] = 0
+            elif source != target:
+                copy(work[source * slot :], np.int32(0), part, np.int32(0), words[hidden + ENTRIES])
+                if tid == 0:
+                    note[0] = notes[source * NOTE]
+                    note[1] = notes[source * NOTE + 1]
+            cuda.syncthreads()
+            mask = masks[job * size :]
+            for i in range(tid, size, threads):
+                if mask[i] == 0:
+                    part[np.uint32(i)] = DEAD
+            cuda.syncthreads()
+            best, fits = bound_node(
+                words, hidden, part, parts, tiles, octets, room, note, threshold, jobs[job * JOB + JOB_SWEEPS]
+            )
+            for i in range(tid, size, threads):
+                mask[i] = part[np.uint32(i)] >= THRESHOLD
+            chosen, value = np.int64(STUCK), np.int64(0)
+            if fits and best != NEVER and best >= threshold:
+                find_marginals(words, hidden, part, own, octets)
+                score(words, hidden, part, own, octets)
+                chosen, highest = np.int64(LEAF), np.int64(-1)
+                for v in range(words[hidden + N]):
+                    at = np.int32(v * 8 * len(octets))
+                    if own[at] > highest:
+                        chosen, value, highest = np.int64(v), own[at + 1], own[at]
+            if tid == 0:
+                found[job] = best
+                variables[job] = chosen
+                values[job] = value
