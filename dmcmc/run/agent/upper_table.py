@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branching.search import RowSearch, row_search
+from dmcmc.inference.bounds.branching.search import RowSearch
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table

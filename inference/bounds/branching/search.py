@@ -18,7 +18,6 @@ from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.threads import run_watched
 
 WAVE = 32  # nodes at which a wave branches on the CPU, whatever the number of threads
@@ -142,36 +141,9 @@ class RowSearch:
         self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
 
 
-def row_search(state: DualState, room: int, parts: int = 1, seconds: float = 0.0) -> RowSearch:
-    """Return a search in the rows of a state, on a GPU where it takes so long that this is worth it.
-
-    Parameters
-    ----------
-    room
-        Bytes for the tables of nodes, in memory.
-    parts
-        Agents that share a GPU's memory.
-    seconds
-        That it may take.
-    """
-    if state.backend.bounds_on_gpu(seconds * state.backend.threads):
-        from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
-        from dmcmc.inference.bounds.dual.cuda.device import takes
-
-        if takes(state):
-            try:
-                return RowSearch(state, GpuEngine(state, parts * state.backend.sharers))
-            except Exception as error:
-                if not is_out_of_memory(error):
-                    raise
-                state.return_here()
-                shared_device().release()
-    return RowSearch(state, CpuEngine(state, room))
-
-
 def compile_branching() -> None:
     """Compile what a search uses."""
     local = LocalProblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
     state = DualState(local, triangles=True)
-    search = row_search(state, 1 << 20)
+    search = RowSearch(state, CpuEngine(state, 1 << 20))
     search.search(np.array([-np.inf]), np.array([-np.inf]), waves=1)

@@ -12,8 +12,9 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.branching import search as branching
 from dmcmc.inference.bounds.branching.pool import slot_bytes
-from dmcmc.inference.bounds.branching.search import CpuEngine, RowSearch, row_search
+from dmcmc.inference.bounds.branching.search import CpuEngine, RowSearch
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop

@@ -1,0 +1,32 @@
+"""Search in an agent's rows: on the CPU, or on a GPU where that is worth it."""
+
+from dmcmc.inference.bounds.branching.search import CpuEngine, RowSearch
+from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+
+
+def row_search(state: DualState, room: int, parts: int = 1, seconds: float = 0.0) -> RowSearch:
+    """Return a search in the rows of a state, on a GPU where it takes so long that this is worth it.
+
+    Parameters
+    ----------
+    room
+        Bytes for the tables of nodes, in memory.
+    parts
+        Agents that share a GPU's memory.
+    seconds
+        That it may take.
+    """
+    if state.backend.bounds_on_gpu(seconds * state.backend.threads):
+        from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
+        from dmcmc.inference.bounds.dual.cuda.device import takes
+
+        if takes(state):
+            try:
+                return RowSearch(state, GpuEngine(state, parts * state.backend.sharers))
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+                state.return_here()
+                shared_device().release()
+    return RowSearch(state, CpuEngine(state, room))
