@@ -177,7 +177,7 @@ def _on_gpu(
     try:
         blocks = DeviceBlocks(graph, key, first, np.arange(graph.free) if order is None else order)
         if starts is not None:
-            blocks.start(starts)
+            blocks.start(starts, stop)
         blocks.anneal(work, stop)
         return blocks.best()
     except Exception as error:

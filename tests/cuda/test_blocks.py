@@ -117,7 +117,9 @@ def test_draws_follow_the_boltzmann_distribution():
         assert share == pytest.approx(expected, abs=5 * np.sqrt(0.25 / draws))
 
 
-def test_starts_are_those_of_the_processor():
+@pytest.mark.parametrize("reads", [1 << 17, 1])
+def test_starts_are_those_of_the_processor(reads, monkeypatch):
+    monkeypatch.setattr("dmcmc.samplers.blocks.cuda.chains._READS", reads)
     problem = deterministic_grid(3, np.random.default_rng(5), forbidden=0.1)
     graph = priced(build_graph(problem))._replace(free=7)
     states = np.zeros((2, 9), dtype=np.int64)

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.elimination.plan import Program
 from dmcmc.inference.orders.greedy_kernels import random_unit
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.samplers.blocks.cuda.encode_kernels import encode_move
 from dmcmc.samplers.blocks.cuda.redraw_kernels import THREADS, WIDEST, redraw_chains
@@ -25,6 +26,7 @@ _CHAINS, _MOST_COPIES = 1024, 64  # fewer leave much of a GPU idle; chains of a 
 _REGISTERS = 64  # of a thread, about
 _MOVES = 32  # of a launch, at most
 _PASS = 0.2  # seconds of a launch, about: nothing can stop it
+_READS = 1 << 17  # of a chain in a launch that draws starts, about: a tenth of a second where each waits for the last
 _MOST = 1 << 31  # cells of a move, in all chains
 _OVERHEAD = 3000  # cells that a variable of a block counts for, as on the CPU
 _ROUNDING = 1e-13  # of what a violation costs: less than that is no gain
@@ -75,7 +77,7 @@ class DeviceBlocks:
         self._resident = min(self.chains, processors * max(1, threads // THREADS))
         self._entries = max(1 << 12, self._device.limit // 4 // 8 // self._resident)
 
-    def start(self, starts: Starts) -> None:
+    def start(self, starts: Starts, stop: Stop = NO_STOP) -> None:
         """Draw a start for every chain; those that were given stay the best states where they are better."""
         program, device = starts.done.plan.program, self._device
         numbers = np.arange(self.chains) % self.copies
@@ -83,10 +85,14 @@ class DeviceBlocks:
         arrays = [device.upload_shaped(f"starts {name}", getattr(program, name)) for name in names]
         arena = device.upload_shaped("starts arena", starts.done.arena)
         self._run([self._idle()], [0.0], restart=True)  # what the given states are worth
-        draw_chains[-(-self.chains // THREADS), THREADS](
-            *arrays, arena, LOWEST, device.upload_shaped("starts heat", starts.temperatures(numbers)),
-            device.upload_shaped("starts numbers", numbers), self.chains, self.n, *self._words, self._zs,
-        )  # fmt: skip
+        heat = device.upload_shaped("starts heat", starts.temperatures(numbers))
+        own = device.upload_shaped("starts numbers", numbers), self.chains, self.n, *self._words, self._zs
+        for begin, end in pieces_of(program, _READS):
+            if stop.over:  # what is drawn so far is an assignment, too
+                break
+            draw_chains[-(-self.chains // THREADS), THREADS](*arrays, arena, LOWEST, heat, *own, begin, end)
+            if stop.until < float("inf"):
+                device.synchronize()
         self._run([self._idle()], [0.0], restart=False)
 
     def anneal(self, work: int, stop: Stop) -> None:
@@ -194,3 +200,15 @@ class DeviceBlocks:
             *self._words,
         )  # fmt: skip
         self._made += len(moves)
+
+
+def pieces_of(program: Program, reads: int) -> list[tuple[int, int]]:
+    """Return ranges of buckets, last first, that a chain draws in about so many reads, each of whole variables."""
+    arity = np.diff(program.scope_start)
+    of_bucket = np.add.reduceat(np.append(arity[program.inputs], 0), program.input_start[:-1])
+    of_bucket[np.diff(program.input_start) == 0] = 0
+    before = np.cumsum((1 + of_bucket) * program.domains[program.variable])
+    whole = np.flatnonzero(np.diff(program.variable, prepend=-1))  # where a variable's buckets begin
+    cuts = whole[np.flatnonzero(np.diff(before[whole] // reads, prepend=-1))]
+    edges = [0, *cuts[cuts > 0].tolist(), program.variable.size]
+    return list(pairwise(edges))[::-1]

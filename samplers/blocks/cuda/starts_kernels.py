@@ -14,7 +14,7 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 @cuda_jit()
 def draw_chains(
     domains, scope_start, scope, table_at, variable, input_start, inputs, arena, lowest, temperatures, numbers,
-    chains, n, key0, key1, zs,
+    chains, n, key0, key1, zs, begin, end,
 ):  # fmt: skip
     """Draw the eliminated variables of all chains, as :func:`dmcmc.samplers.blocks.starts_kernels.draw_backward`.
 
@@ -27,15 +27,17 @@ def draw_chains(
         Of each chain's start.
     zs : (chains · n,) int32
         Filled, all but what is not eliminated, which is given.
+    begin, end : int
+        Buckets ``end`` - 1 down to ``begin``, with all of a variable's.
     """
     chain = cuda.grid(1)
     if chain >= chains:
         return
     temperature, number, first = temperatures[chain], numbers[chain], chain * n
-    b = variable.size - 1
-    while b >= 0:
+    b = end - 1
+    while b >= begin:
         v, last = variable[b], b
-        while b >= 0 and variable[b] == v:
+        while b >= begin and variable[b] == v:
             b -= 1
         best, top, least = 0, 0.0, 0
         for x in range(domains[v]):
