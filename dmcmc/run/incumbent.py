@@ -20,11 +20,15 @@ from dmcmc.results.outcome import Outcome, Proof, Worth, judge, worth_of
 from dmcmc.results.result import KeptEntries, TracePoint
 from dmcmc.run.controller.controller import Controller, State
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import COMBINE, SEARCH
+from dmcmc.run.controller.offer import COMBINE, SEARCH, Grant
 from dmcmc.run.controller.report import Report
 from dmcmc.run.divided import Divided
 from dmcmc.run.setup import Setup
 from dmcmc.run.watch.kept import KeptIncumbent
+
+# To leave rows out, messages go up and down and the combination is made once more: some times what one takes, and half
+# of what is left at most. The rest is the search's.
+_PRUNING, _FOR_PRUNING = 2.5, 0.5
 
 
 @dataclass
@@ -224,9 +228,7 @@ class Incumbent:
         if reached or over:
             return Directive(True)
         grants = controller.decide([offer for report in reports for offer in report.offers])
-        prune = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
-        prune = prune and self.feasible and self.settings.combine.method == "auto"
-        prune = prune and not any(grant.kind == COMBINE for grant in grants)  # which begins from the same tables
+        prune = self._prunes(reports, grants, state.left)
         if not grants and not prune:  # what is offered takes longer than there is time
             self.timed_out = any(report.offers for report in reports) and not controller.settled
             if controller.settled:
@@ -236,6 +238,13 @@ class Incumbent:
         thresholds = self._thresholds(dict(sorted(roots.items())))
         best = self.values if self.feasible else None
         return Directive(False, thresholds, grants, prune, best, self.bounded, self.combining)
+
+    def _prunes(self, reports: Sequence[Report], grants: Sequence[Grant], left: float) -> bool:
+        """Return whether rows that cannot matter are left out: where that may help, and there is time for it."""
+        helps = any(report.relaxed for report in reports) and any(report.pruned for report in reports)
+        again = any(grant.kind == COMBINE for grant in grants)  # which begins from the same tables
+        wanted = helps and self.feasible and self.settings.combine.method == "auto" and not again
+        return wanted and _PRUNING * self.combining <= _FOR_PRUNING * left
 
     def _state(self) -> State:
         """Return where the run stands."""

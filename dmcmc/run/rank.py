@@ -237,7 +237,11 @@ class Run:
         )
         self._brought.clear()
         reports = self.world.gather(report)
-        return self.world.decided(lambda: self._direct(reports or []))
+        directive = self.world.decided(lambda: self._direct(reports or []))
+        if directive.stop and not self.search.plain and self.world.decided(lambda: self.incumbent.timed_out):
+            self.search.until_the_end()  # what was kept for combining once more is not needed
+            self.incumbent.timed_out = True
+        return directive
 
     def _take_in(self, cycle: Cycle) -> None:
         """Let rank 0 see what the cycle has found."""
@@ -284,7 +288,8 @@ class Run:
         cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
         self._changed = directive.changes_tables
         if directive.bounded and self._changed and cycle.whole:
-            outsides, sent = run_outside(self.setup, self.post, cycle, self._last.tables, self.sides.upper)
+            with self.search.beside():
+                outsides, sent = run_outside(self.setup, self.post, cycle, self._last.tables, self.sides.upper)
             self._later_sent.append(sent)
         around = Around(cycle.chosen, outsides, self.sides)
         slice = slice_of(self.setup, self.agents, around, directive, self._search, self._enlarge, self._wait)

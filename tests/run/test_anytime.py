@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,11 +13,16 @@ from support.problem_strategies import random_problem
 from support.ranks import needs_mpirun, start
 from support.runs import answer, begun, dense_problem, finished, hard_problem, written
 
+import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.config.settings import Settings
 from dmcmc.formats import native
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.run.agent.upper_table import beyond
+from dmcmc.run.controller.offer import COMBINE, Grant
+from dmcmc.run.controller.report import Report
+from dmcmc.run.incumbent import Incumbent
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 
@@ -87,6 +93,26 @@ def test_the_trace_goes_up_and_its_bound_down_until_the_time_is_over():
     assert known[-1] < known[0]
     kinds = {kind for point in result.trace for kind in point.by.split(", ")}
     assert "search" in kinds and kinds - {"prune"} <= {done.kind for done in result.work} | {"search"}
+
+
+def test_rows_are_left_out_only_where_there_is_time_for_it():
+    report = Report(relaxed=True, pruned=True)
+    run = SimpleNamespace(feasible=True, settings=Settings(), combining=1.0)
+    assert [Incumbent._prunes(run, [report], (), left) for left in (float("inf"), 5.0, 4.9, 0.0)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    again = (Grant(COMBINE, None, 1.0),)
+    assert not Incumbent._prunes(run, [report], again, 60.0)
+    assert not Incumbent._prunes(run, [report._replace(pruned=False)], (), 60.0)
+
+
+def test_a_run_that_ends_by_its_time_has_used_it():
+    problem = dmcmc.generate("random-network", nodes=40, density=0.2, tightness=0.2, seed=1)
+    result = dmcmc.solve(problem, timeout=1, search="none", device="cpu")
+    assert result.status == "timeout" and result.time >= 1
 
 
 def test_a_run_ends_at_its_gap():
