@@ -1,5 +1,6 @@
 """Chains of the whole assignment on the GPU, beside all other work."""
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from dmcmc.run.kinds.protocol import Slice, Standing
 from dmcmc.samplers.local_search.search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 
+_LOG = logging.getLogger(__name__)
 _OPENING = 5.0  # times what it takes to open a GPU: for runs of less time it is not opened for this
 _FIRST = 0.25  # of the time that is left it may have before it is granted any
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them is there where a GPU may be
@@ -96,8 +98,10 @@ class OnGpu:
         return [one]
 
     def end(self) -> None:
-        """End it; returns when its last launch is over."""
+        """End it."""
         self._beside.end()
+        if self._beside.failed:
+            _LOG.warning(f"dmcmc: the search on the GPU has ended early: {self._beside.failed}")
 
 
 def wanted(settings: Settings) -> bool:

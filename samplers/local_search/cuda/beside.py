@@ -25,6 +25,7 @@ from dmcmc.samplers.local_search.graph_kernels import weigh
 from dmcmc.samplers.local_search.race import RANGES, STRICT, Race
 
 _LOOK = 0.05  # seconds between two looks at what chains have found, and at whether they may go on
+_END = 0.5  # seconds that the end waits for it
 _FEWEST = 4  # sweeps of a heat, at least: where there is no time for them there is no other heat
 
 Values = NDArray[np.int64]
@@ -99,9 +100,9 @@ class Beside:
         self._allowed = seconds
 
     def end(self) -> None:
-        """End it; returns when its last launch is over."""
+        """End it; returns when its last launch is over, or soon where a large problem is still being laid out."""
         self._leave.set()
-        self._thread.join()
+        self._thread.join(_END)
 
     @property
     def _over(self) -> bool:
