@@ -10,14 +10,17 @@ from support.numpy_gibbs import philox_twin, weights_twin
 from support.problem_strategies import random_table
 
 from dmcmc import Factor, Problem
+from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import gpu_problem
+from dmcmc.run.kinds.gpu_search import OnGpu
 from dmcmc.samplers.local_search.chains import Range
 from dmcmc.samplers.local_search.cuda.beside import Beside, Listener
 from dmcmc.samplers.local_search.cuda.chains import STEPS, DeviceChains, Schedule, load_kernels
 from dmcmc.samplers.local_search.cuda.layout import lay_out
 from dmcmc.samplers.local_search.graph import build_graph
+from dmcmc.samplers.local_search.search import LocalSearch
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -45,7 +48,7 @@ def scores(problem, z, v):
 
 
 def worth(problem, z):
-    found = problem.evaluate(z)
+    found = problem.evaluate(z[:7])
     return -found.violation, float(found.objective)
 
 
@@ -161,3 +164,26 @@ def test_what_searches_is_loaded_before(floats, launches):
     started(chains, problem, [[0] * 7] * 2, [Range(1.0, 0.2)], 1)
     chains.advance()
     assert launched and launched <= loaded
+
+
+def test_what_a_run_has_beside_it_takes_in_better_assignments_and_says_what_they_brought():
+    problem = mixed_problem(2)
+    stop, taken = Stop(time.perf_counter() + 60), [np.zeros(7, dtype=np.int64)]
+    dense = densify(problem, 1 << 20).problem
+    search = LocalSearch(problem, dense, range(2), 0, 1, stop)
+
+    def take(values):
+        before, after = worth(problem, taken[-1]), worth(problem, values[:7])
+        if after > before:
+            taken.append(values)
+        return float(after > before)
+
+    on_gpu = OnGpu(search, lambda: taken[-1], take, False, stop)
+    best = max(worth(problem, z) for z in product(*map(range, problem.domains.tolist())))
+    until = time.perf_counter() + 50
+    while worth(problem, taken[-1][:7]) < best and time.perf_counter() < until and on_gpu.on:
+        time.sleep(0.01)
+    on_gpu.end()
+    (brought,) = on_gpu.brought()
+    assert worth(problem, taken[-1][:7]) == best and not on_gpu.on
+    assert brought.kind == "gpu search" and brought.seconds > 0 and brought.objective == len(taken) - 1
