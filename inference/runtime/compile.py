@@ -21,6 +21,7 @@ from typing import Any
 
 import numba
 from numba.core import event
+from numba.core.caching import NullCache
 
 from dmcmc.inference.runtime.cache import kernel_folder
 from dmcmc.inference.runtime.types import Array
@@ -140,11 +141,29 @@ def with_stack(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _cached(kernel: Any) -> Any:
-    """Switch caching on for a compiled function; functions that are interpreted stay as they are."""
+    """Let a compiled function be cached; functions that are interpreted stay as they are."""
     if hasattr(kernel, "enable_caching"):
-        with _LOCK, _our_folder(), suppress(RuntimeError):  # where there is nowhere to write to
-            kernel.enable_caching()
+        kernel._cache = _CacheWhenUsed(kernel)
     return kernel
+
+
+class _CacheWhenUsed:
+    """Stands for a kernel's cache until it is first looked at: one run uses few of all kernels.
+
+    Numba tries for each whether its place can be written to, which is most of what it takes to import a kernel.
+    """
+
+    def __init__(self, kernel: Any) -> None:
+        self._kernel = kernel
+
+    def __getattr__(self, name: str) -> Any:
+        kernel = self._kernel
+        with _LOCK:
+            if kernel._cache is self:
+                kernel._cache = NullCache()
+                with _our_folder(), suppress(RuntimeError):  # where there is nowhere to write to
+                    kernel.enable_caching()
+        return getattr(kernel._cache, name)
 
 
 @contextmanager

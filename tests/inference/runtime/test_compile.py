@@ -98,7 +98,8 @@ def test_without_a_home_to_write_to_kernels_work(run, tmp_path):
 
 
 def test_a_folder_that_was_deleted_meanwhile_comes_back(run):
-    gone = "import kernel, shutil, os; shutil.rmtree(os.environ['XDG_CACHE_HOME']); assert kernel.doubled(4) == 8; "
+    used = "import kernel, shutil, os; kernel.doubled._cache.cache_path; "
+    gone = used + "shutil.rmtree(os.environ['XDG_CACHE_HOME']); assert kernel.doubled(4) == 8; "
     run(gone)
     assert run(HITS) == ["1"]
 
