@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.elimination.plan import Plan
 
-DENSE = 1 << 19  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
+DENSE = 1 << 17  # joined cells: a dense elimination of that size takes less than the kernels of rows to be called
 FULL = 2  # times its rows: so many entries a message may have and become dense
 
 
