@@ -64,9 +64,8 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
                 variables[k] = STUCK
                 continue
             pool.constants[target], pool.made[target] = constant, 0
-            graph.domains[:] = hidden.domains
-            graph.widths[:] = hidden.widths
             for v in range(names.shape[0]):
+                graph.domains[v], graph.widths[v] = hidden.domains[v], hidden.widths[v]
                 for i in range(names.shape[1]):
                     names[v, i] = i
         elif jobs[k, JOB_SOURCE] != target:
@@ -78,7 +77,8 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
         best, fits = _bound_node(graph, part, names, pool, target, threshold, jobs[k, JOB_SWEEPS], scratch, halt)
         found[k] = best
         for v in range(names.shape[0]):
-            masks[k, v, :] = False
+            for i in range(masks.shape[2]):
+                masks[k, v, i] = False
             for i in range(graph.domains[v]):
                 masks[k, v, names[v, i]] = part.unary[v, i] >= THRESHOLD
         variables[k] = STUCK
@@ -114,16 +114,24 @@ def _bound_node(graph, part, names, pool, target, threshold, sweeps, scratch, ha
 
 @njit(nogil=True)
 def _copy(pool, source, target):
-    """Copy a slot."""
-    pool.unary[target] = pool.unary[source]
-    pool.pair[target] = pool.pair[source]
-    pool.cluster[target] = pool.cluster[source]
-    pool.star[target] = pool.star[source]
-    pool.domains[target] = pool.domains[source]
-    pool.widths[target] = pool.widths[source]
-    pool.names[target] = pool.names[source]
+    """Copy a slot; entry by entry, since Numba takes seconds to compile assignments of whole arrays."""
+    _copy_entries(pool.unary[source].reshape(-1), pool.unary[target].reshape(-1))
+    _copy_entries(pool.pair[source].reshape(-1), pool.pair[target].reshape(-1))
+    _copy_entries(pool.cluster[source].reshape(-1), pool.cluster[target].reshape(-1))
+    _copy_entries(pool.star[source], pool.star[target])
+    for v in range(pool.domains.shape[1]):
+        pool.domains[target, v] = pool.domains[source, v]
+        pool.widths[target, v] = pool.widths[source, v]
+        for i in range(pool.names.shape[2]):
+            pool.names[target, v, i] = pool.names[source, v, i]
     pool.constants[target] = pool.constants[source]
     pool.made[target] = pool.made[source]
+
+
+@njit(nogil=True)
+def _copy_entries(source, target):
+    for i in range(source.size):
+        target[i] = source[i]
 
 
 @njit(nogil=True)
