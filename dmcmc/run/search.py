@@ -152,9 +152,9 @@ class Search:
 
     @contextmanager
     def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:
-        """Search in a thread of its own while the body works, on half of the cores; as long as that brings something.
+        """Search in a thread of its own while the body works, on half of the cores; half of the time if that brings nothing.
 
-        What has little of the cores is not given up before it has come to the end of a heat. By the clock only. The
+        What has little of the cores does not rest before it has come to the end of a heat. By the clock only. The
         body may look at the best so far, but must not ask for a search.
 
         Parameters
@@ -171,17 +171,17 @@ class Search:
 
         def work() -> None:
             nonlocal best
-            spent, gained = 0.0, not ended.wait(_AT_LEAST)
-            if behind:
-                step_back()
+            spent, rest = 0.0, _AT_LEAST
             with suppress(OutOfMemory):
-                while gained and not search.stop.over:
+                while not ended.wait(rest) and not search.stop.over:
+                    if behind and not spent:
+                        step_back()
                     before, seconds, heats = best, max(_SLICE, spent), search.heats
                     best = search.improve(before, seconds, 0, self._tell)
-                    spent, gained = spent + seconds, search.better(best, before)
+                    gained = search.better(best, before)
                     if enough and gained:
                         gained = _pays(self._worth_of(before), self._worth_of(best), enough)
-                    gained = gained or search.heats == heats
+                    spent, rest = spent + seconds, 0.0 if gained or search.heats == heats else seconds
 
         if not (wanted and self.parts.timed):
             yield

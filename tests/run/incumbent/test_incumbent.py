@@ -186,3 +186,24 @@ def test_a_search_goes_on_beside_other_work_and_its_end_waits_for_nothing():
     assert search._search.stop.wish is not before.wish
     with search.beside(wanted=False):
         assert search._search.stop.wish is not before.wish
+
+
+def test_a_search_that_brings_nothing_rests_and_goes_on_as_long_as_the_other_work_does(monkeypatch):
+    problem = random_problem(6, variables=4, agents=2, factors=6, domain=3, hard=0.0)
+    parts = divided(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
+    end = time.perf_counter() + 60
+    search = begin(parts, World(), Stop(end), time.perf_counter(), SimpleNamespace(point=lambda point: None))
+    turns, stop = [], search._search.stop
+
+    def improve(best, seconds, sweeps, found):
+        search._search.heats += 1
+        turns.append(seconds)
+        return best
+
+    monkeypatch.setattr("dmcmc.run.search._SLICE", 0.02)
+    monkeypatch.setattr("dmcmc.run.search._AT_LEAST", 0.0)
+    monkeypatch.setattr(search._search, "improve", improve)
+    with search.beside():
+        while len(turns) < 4 and time.perf_counter() < end:
+            time.sleep(0.01)
+    assert turns[:4] == pytest.approx([0.02, 0.02, 0.04, 0.08]) and search._search.stop is stop
