@@ -152,7 +152,7 @@ class Search:
 
     @contextmanager
     def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:
-        """Search in a thread of its own while the body works, on half of the cores; half of the time if that brings nothing.
+        """Search in a thread of its own while the body works, on half of the cores; it rests where it brings nothing.
 
         What has little of the cores does not rest before it has come to the end of a heat. By the clock only. The
         body may look at the best so far, but must not ask for a search.

@@ -203,7 +203,7 @@ class Agent:
             Seconds that there are for it in all.
         """
         assert self.filtered is not None
-        table = self.filtered.go_on(self.local, self.means.arithmetic, best, backend, left)
+        table = self.filtered.go_on(self.local, self.means.arithmetic, best, backend, left, self.above.state)
         if table is not None:
             self.take_exact(table)
 

@@ -7,6 +7,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.contract.protocol import BoundState
+from dmcmc.inference.bounds.reparametrised import Reparametrised, reparametrised
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
@@ -23,9 +25,11 @@ from dmcmc.samplers.contract.protocol import SampledTable
 FILTERING = "filtering"
 # Entries of the mini-buckets that bound the rest, and rows after which the next is tried: a tighter bound drops more.
 _TRIES = ((20_000, 2_000_000), (6_000_000, 1 << 62), (60_000_000, 1 << 62))
+_SHIFTED = (_TRIES[0], _TRIES[2])  # likewise, of tables that a dual ascent has shifted utilities between
 _FIXED = 50_000_000  # rows where there is no time budget: about a minute
 _SHARE = 8  # of the memory that those entries take at most
-_SLOW = 5.0  # seconds that the first rows of a message may take
+_SHORT = 4  # turns that end before there are bounds, and the part of what is left that one may take
+_SLOW, _SURE = 5.0, 0.1  # seconds that the first rows of a message may take; a part that says how long the rest takes
 
 
 @dataclass
@@ -50,14 +54,22 @@ class FilteredTable:
     tried: int = 0
     kept: Kept | None = None
     _entries: int = 0
+    _tables: Reparametrised | None = None
+    _short: int = 0
 
     @property
     def exhausted(self) -> bool:
         """Whether nothing is left to try."""
-        return self.tried >= len(_TRIES)
+        return self.tried >= len(_TRIES if self._tables is None else _SHIFTED)
 
     def go_on(
-        self, local: LocalProblem, arithmetic: Arithmetic, best: NDArray[np.int64] | None, backend: Backend, left: float
+        self,
+        local: LocalProblem,
+        arithmetic: Arithmetic,
+        best: NDArray[np.int64] | None,
+        backend: Backend,
+        left: float,
+        bound: BoundState | None = None,
     ) -> SampledTable | None:
         """Return the exact table, if the time is enough for it.
 
@@ -69,24 +81,26 @@ class FilteredTable:
             With the end of this turn.
         left
             Seconds that there may be for it in all: what is bound to take longer is given up.
+        bound
+            What bounds the agent: the shares of a dual ascent are eliminated in place of its factors.
         """
         begun = time.perf_counter()
         while not self.exhausted:
             try:
                 if self.work is None:
-                    self.work = self._begin(local, arithmetic, best, backend)
+                    self.work = self._begin(local, arithmetic, best, backend, bound)
                     if self.work is None:
                         self.tried += 1
                         continue
                 elif best is not None:
-                    self.work.incumbent = _worth(local, arithmetic, best)
+                    self.work.incumbent = self._encoded(_worth(local, arithmetic, best))
                 self.work.elsewhere = rows_on_gpu(backend)
                 try:
                     answer = self.work.go_on(backend.stop)
                 finally:
                     self.kept = self.work.kept
             except OutOfTime:
-                if self.work is None or self._too_slow(left):
+                if self._unready(time.perf_counter() - begun, left) if self.work is None else self._too_slow(left):
                     self._give_up()
                 return None
             except TooWide:
@@ -101,31 +115,54 @@ class FilteredTable:
         return None
 
     def _give_up(self) -> None:
-        self.tried, self.work = self.tried + 1, None
+        self.tried, self.work, self._short = self.tried + 1, None, 0
+
+    def _unready(self, seconds: float, left: float) -> bool:
+        """Return whether no longer turn is waited for, after one that was too short for the bounds."""
+        self._short += 1
+        return self._short > _SHORT or seconds > left / _SHORT
 
     def _too_slow(self, left: float) -> bool:
         """Return whether the message that is under way will not be done in time."""
         assert self.work is not None
         part, seconds = self.work.under_way
+        last = self.tried + 1 >= len(_TRIES if self._tables is None else _SHIFTED)
+        if last and part < _SURE and seconds < _SLOW:  # the first ranges of rows say little
+            return False
         if part > 0:
             return seconds / part - seconds > left
         return seconds > max(_SLOW, 0.5 * left)
 
     def _begin(
-        self, local: LocalProblem, arithmetic: Arithmetic, best: NDArray[np.int64] | None, backend: Backend
+        self,
+        local: LocalProblem,
+        arithmetic: Arithmetic,
+        best: NDArray[np.int64] | None,
+        backend: Backend,
+        bound: BoundState | None,
     ) -> Filtering | None:
         """Begin the next one; None where its bounds would be those of the last."""
-        query = Query(
-            [arithmetic.encode(f) for f in local.factors], local.domains, local.order.variables, (), arithmetic
-        )
-        entries, work = _TRIES[self.tried]
+        self._tables = reparametrised(bound, local) if arithmetic.exact else None
+        if self._tables is None:
+            encoded = [arithmetic.encode(f) for f in local.factors]
+            query = Query(encoded, local.domains, local.order.variables, (), arithmetic)
+        else:
+            query = self._tables.query
+        tries = _TRIES if self._tables is None else _SHIFTED
+        if self.exhausted:
+            return None
+        entries, work = tries[self.tried]
         z = z_within(query, min(entries, self.memory // (8 * _SHARE)))
         if self.tried and z == self._entries:
             return None
         self._entries = z
-        incumbent = None if best is None else _worth(local, arithmetic, best)
+        incumbent = None if best is None else self._encoded(_worth(local, arithmetic, best))
         work = work if self.timed else min(work, _FIXED)
         return Filtering(query, incumbent, z, self.memory, backend.threads, backend.stop, work)
+
+    def _encoded(self, worth: Number) -> Number:
+        """Return what an assignment is worth in the tables that are eliminated."""
+        return worth if self._tables is None else self._tables.encode(int(worth))
 
 
 def _worth(local: LocalProblem, arithmetic: Arithmetic, values: NDArray[np.int64]) -> Number:

@@ -4,6 +4,7 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.problem_strategies import random_problem
@@ -11,6 +12,7 @@ from support.problem_strategies import random_problem
 from dmcmc import Factor, Problem
 from dmcmc.inference.bounds.dual.rounding import Rounding, roundings
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.reparametrised import reparametrised
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
@@ -90,3 +92,18 @@ def test_a_tight_bound_is_rounded_to_the_optimum_and_the_search_begins_there():
     search = LocalSearch(problem, problem, [0], 0, 1, NO_STOP)
     search.suggest(assigned)
     assert problem.evaluate(search.improve(np.zeros(40, dtype=np.int64), 1e-3, 0)).objective == best
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_shares_as_tables_add_up_to_the_factors_exactly(seed):
+    problem = random_problem(seed, variables=6, factors=12, domain=4, arity=2 + seed % 2, hard=0.1)
+    local, state = state_of(problem, 3)
+    found = reparametrised(state, local)
+    assert found is not None and reparametrised(None, local) is None
+    for values in product(*map(range, problem.domains.tolist())):
+        own = [factor.entry([values[v] for v in factor.scope]) for factor in local.factors]
+        shifted = [int(table.values[tuple(values[v] for v in table.scope)]) for table in found.query.tables]
+        if None in own:
+            assert min(shifted) == found.query.arithmetic.lowest
+        else:
+            assert sum(shifted) == found.encode(sum(own))
