@@ -170,7 +170,7 @@ def test_a_search_goes_on_beside_other_work_and_its_end_waits_for_nothing():
     problem = random_problem(6, variables=40, agents=8, factors=90, domain=6, hard=0.0)
     settings_ = settings_of(Document("", {"budget": {"time": 60}}))
     parts, told = divided(problem, settings_, World()), []
-    progress = SimpleNamespace(point=told.append)
+    progress = SimpleNamespace(point=told.append, solution=lambda make: None)
     search = begin(parts, World(), Stop(time.perf_counter() + 60), time.perf_counter(), progress)
     search.incumbent.by = "sample"
     with pytest.raises(OutOfTime), search.beside():
@@ -192,7 +192,13 @@ def test_a_search_that_brings_nothing_rests_and_goes_on_as_long_as_the_other_wor
     problem = random_problem(6, variables=4, agents=2, factors=6, domain=3, hard=0.0)
     parts = divided(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
     end = time.perf_counter() + 60
-    search = begin(parts, World(), Stop(end), time.perf_counter(), SimpleNamespace(point=lambda point: None))
+    search = begin(
+        parts,
+        World(),
+        Stop(end),
+        time.perf_counter(),
+        SimpleNamespace(point=lambda point: None, solution=lambda make: None),
+    )
     turns, stop = [], search._search.stop
 
     def improve(best, seconds, sweeps, found):
