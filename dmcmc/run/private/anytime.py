@@ -134,6 +134,7 @@ class _NoSearch:
     """In place of a search over the whole assignment."""
 
     best = on_gpu = None
+    plain = True
 
     def __init__(self, incumbent: Incumbent) -> None:
         self.incumbent, self.engine = incumbent, _NoEngine()
