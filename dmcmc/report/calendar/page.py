@@ -11,9 +11,10 @@ _SLOT = 1.35  # rem
 _HUES = 12
 
 _STYLE = """
-:root { color-scheme: light dark; --ink: #1d2433; --soft: #667; --line: #d9dde6; --paper: #fff; --l: 91%; --e: 45%; }
+:root { color-scheme: light dark;
+  --ink: #1d2433; --soft: #667; --line: #d9dde6; --paper: #fff; --s: 70%; --l: 91%; --e: 45%; }
 @media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9f0; --soft: #99a; --line: #3a4152; --paper: #171b24; --l: 25%; --e: 65%; } }
+  :root { --ink: #e6e9f0; --soft: #99a; --line: #3a4152; --paper: #171b24; --s: 40%; --l: 27%; --e: 65%; } }
 * { box-sizing: border-box; }
 body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
   font: 15px/1.4 system-ui, sans-serif; }
@@ -25,11 +26,15 @@ h1 { font-size: 1.5rem; margin: 0; } h2 { font-size: 1.1rem; margin: 2rem 0 .6re
 .day { border: 1px solid var(--line); border-radius: .3rem;
   background: repeating-linear-gradient(var(--line) 0 1px, transparent 1px var(--hour)); }
 .event { position: absolute; overflow: hidden; padding: .1rem .3rem; border-radius: .25rem; font-size: .72rem;
-  line-height: 1.2; background: hsl(var(--h) 70% var(--l)); border-left: 3px solid hsl(var(--h) 60% var(--e)); }
+  line-height: 1.2; background: hsl(var(--h) var(--s) var(--l)); border-left: 3px solid hsl(var(--h) 60% var(--e)); }
+.short { white-space: nowrap; text-overflow: ellipsis; }
+.list { columns: 19rem; } .list div { break-inside: avoid; }
+@media (max-width: 46rem) { .weeks { overflow-x: auto; } .week { min-width: 46rem; } }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); } td:first-child { white-space: nowrap; }
 @media print { :root { --ink: #000; --soft: #444; --line: #ccc; --paper: #fff; --l: 93%; --e: 40%; }
-  body { margin: 0; max-width: none; font-size: 11px; } .event { print-color-adjust: exact; } }
+  body { margin: 0; max-width: none; font-size: 11px; }
+  .list { columns: 15rem; } .event { print-color-adjust: exact; } }
 """
 
 
@@ -42,7 +47,9 @@ def page_of(answer: Answer, result: Result) -> str:
         f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style>",
         f"<h1>{title}</h1><p>{len(answer.held)} of {len(answer.calendar.meetings)} meetings held;"
         f" worth {result.objective}, {proven}.</p>",
+        "<div class=weeks>",
         *(_week(answer, days) for days in _weeks(answer.calendar.grid.days)),
+        "</div>",
     ]
     if answer.missing:
         rows = (f"<tr><td>{escape(one.meeting.name)}<td>{escape(one.reason)}" for one in answer.missing)
@@ -50,8 +57,8 @@ def page_of(answer: Answer, result: Result) -> str:
     parts.append("<h2>By person</h2><table>")
     for person in answer.calendar.people:
         own = [held for held in answer.held if person.name in held.people]
-        listed = "<br>".join(f"{_when(held)} {escape(_what(held))}" for held in own) or "–"
-        parts.append(f"<tr><td>{escape(person.name)}<td>{listed}")
+        listed = "".join(f"<div>{_when(held)} {escape(_what(held))}</div>" for held in own) or "–"
+        parts.append(f"<tr><td>{escape(person.name)}<td><div class=list>{listed}</div>")
     return "\n".join([*parts, "</table></html>", ""])
 
 
@@ -88,9 +95,9 @@ def _events(answer: Answer, day: int) -> str:
             f"left:{100 * lane / lanes:.2f}%;width:calc({100 / lanes:.2f}% - 2px);--h:{hues[one.meeting.name]}"
         )
         words = escape(f"{_when(one)} {_what(one)}: {', '.join(one.people)}", quote=True)
-        between = "<br>" if one.meeting.length > 1 else " "
+        between, short = ("<br>", "") if one.meeting.length > 1 else (" ", " short")
         pieces.append(
-            f'<div class=event style="{place}" title="{words}"><b>{escape(one.meeting.name)}</b>{between}'
+            f'<div class="event{short}" style="{place}" title="{words}"><b>{escape(one.meeting.name)}</b>{between}'
             f"{escape(', '.join([*([one.room] if one.room else []), *one.people]))}</div>"
         )
     return "".join(pieces)
