@@ -218,8 +218,11 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         listed, wide, tables, dtype, stoppable, *["plain"] * (polish == "none"), *["rows"] * bool(budget and providers),
     ]  # fmt: skip
 
+    compact = is_compact(setup.problem.flat, setup.problem.n_variables)  # else chains have other columns
+    what += ["wide columns"] * (not compact)
+
     def work() -> None:
-        problem = _tiny(dtype, tables, wide)
+        problem = _tiny(dtype, tables, wide, inside=not compact)
         for method in sorted(methods):
             for bound in sorted(providers) if method != "exact" and providers else ["none"]:
                 local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
@@ -347,6 +350,7 @@ def _tiny(
     tables: Sequence[np.dtype[Any]] = (np.dtype(np.int32),),
     wide: bool = False,
     hard: bool = True,
+    inside: bool = False,
 ) -> Problem:
     """Return four agents of three variables, with every kind of factor.
 
@@ -360,6 +364,8 @@ def _tiny(
         Whether a variable has more values than a byte counts.
     hard
         Whether something is forbidden.
+    inside
+        Whether that is a value of a variable that an agent has to itself, too.
     """
     rng, agents, own = np.random.default_rng(0), 4, 3
     n = agents * own
@@ -373,7 +379,7 @@ def _tiny(
     factors = []
     for scope in scopes:
         table = rng.integers(0, 100, [int(domains[v]) for v in scope]).astype(tables[owner[scope[0]] % len(tables)])
-        if hard and scope == (0,):
+        if (hard and scope == (0,)) or (inside and scope == (1,)):
             table[0] = forbidden_value(table.dtype)
         if scope == scopes[-1]:
             kind = np.dtype(np.int64) if dtype.kind == "f" and tables[0].kind == "i" else table.dtype
