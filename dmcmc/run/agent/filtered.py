@@ -56,11 +56,17 @@ class FilteredTable:
     _entries: int = 0
     _tables: Reparametrised | None = None
     _short: int = 0
+    _shifted: bool = False
 
     @property
     def exhausted(self) -> bool:
         """Whether nothing is left to try."""
-        return self.tried >= len(_TRIES if self._tables is None else _SHIFTED)
+        return self.tried >= len(self._tries)
+
+    @property
+    def _tries(self) -> tuple[tuple[int, int], ...]:
+        """Shares first, where there are some; then the factors as they are, unless the bounds are small."""
+        return (*_SHIFTED, *_TRIES[1:]) if self._shifted else _TRIES
 
     def go_on(
         self,
@@ -104,7 +110,7 @@ class FilteredTable:
                     self._give_up()
                 return None
             except TooWide:
-                self.tried, self.work = len(_TRIES), None
+                self.tried, self.work = len(self._tries), None
                 return None
             except OutOfMemory:
                 self._give_up()
@@ -126,7 +132,7 @@ class FilteredTable:
         """Return whether the message that is under way will not be done in time."""
         assert self.work is not None
         part, seconds = self.work.under_way
-        last = self.tried + 1 >= len(_TRIES if self._tables is None else _SHIFTED)
+        last = self.tried + 1 >= len(_SHIFTED if self._tables is not None else self._tries)
         if last and part < _SURE and seconds < _SLOW:  # the first ranges of rows say little
             return False
         if part > 0:
@@ -142,18 +148,19 @@ class FilteredTable:
         bound: BoundState | None,
     ) -> Filtering | None:
         """Begin the next one; None where its bounds would be those of the last."""
-        self._tables = reparametrised(bound, local) if arithmetic.exact else None
+        plain = self._shifted and self.tried >= len(_SHIFTED)
+        self._tables = reparametrised(bound, local) if arithmetic.exact and not plain else None
+        self._shifted |= self._tables is not None
         if self._tables is None:
             encoded = [arithmetic.encode(f) for f in local.factors]
             query = Query(encoded, local.domains, local.order.variables, (), arithmetic)
         else:
             query = self._tables.query
-        tries = _TRIES if self._tables is None else _SHIFTED
         if self.exhausted:
             return None
-        entries, work = tries[self.tried]
+        entries, work = self._tries[self.tried]
         z = z_within(query, min(entries, self.memory // (8 * _SHARE)))
-        if self.tried and z == self._entries:
+        if self.tried and z == self._entries and not plain:
             return None
         self._entries = z
         incumbent = None if best is None else self._encoded(_worth(local, arithmetic, best))
