@@ -13,6 +13,7 @@ FILES = {
     "test_batch.py": {},
     "test_blocks.py": {},
     "test_bounds.py": {},
+    "test_branching.py": {},
     "test_deadlines.py": {},
     "test_join.py": {},
     "test_matching.py": {},

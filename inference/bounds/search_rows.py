@@ -2,11 +2,13 @@
 
 from dmcmc.inference.bounds.branching.search import CpuEngine, RowSearch
 from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
+from dmcmc.inference.runtime.device import is_out_of_memory, shared_device, trusts_new_kernels
 
 
 def row_search(state: DualState, room: int, parts: int = 1, seconds: float = 0.0) -> RowSearch:
     """Return a search in the rows of a state, on a GPU where it takes so long that this is worth it.
+
+    On a GPU only with ``DMCMC_NEW_KERNELS=1``: a card has run it on small problems alone.
 
     Parameters
     ----------
@@ -17,7 +19,7 @@ def row_search(state: DualState, room: int, parts: int = 1, seconds: float = 0.0
     seconds
         That it may take.
     """
-    if state.backend.bounds_on_gpu(seconds * state.backend.threads):
+    if trusts_new_kernels() and state.backend.bounds_on_gpu(seconds * state.backend.threads):
         from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
         from dmcmc.inference.bounds.dual.cuda.device import takes
 

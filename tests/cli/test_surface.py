@@ -194,7 +194,7 @@ def test_the_old_name_of_split_is_answered_with_the_new_one(folder, fails):
 @pytest.mark.parametrize(
     ("work", "place"),
     [
-        (lambda: dmcmc.generate("random", agents=2).evaluate([0.5] * 20), "dmcmc/inference/model/problem.py:"),
+        (lambda: dmcmc.generate("random", agents=2).evaluate([0.5] * 20), "dmcmc/inference/model/flat.py:"),
         (lambda: formats.named(3).nothing, "dmcmc/formats/registry.py:"),
     ],
 )

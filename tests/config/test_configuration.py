@@ -50,7 +50,7 @@ def error_of(folder: Path, text: str, *overrides: str) -> str:
 def test_every_key_is_read(tmp_path: Path) -> None:
     config = load(written(tmp_path, FULL))
     assert config.problem == {"generator": "random", "agents": 3, "seed": 4}
-    assert config.local == Local("exact", 5, 1000, Cooling(100.0, 0.5, "linear"), None, 1000)
+    assert config.local == Local("exact", 5, 1000, Cooling(100.0, 0.5, "linear"), cells=1000)
     assert (config.combine.method, config.combine.mode) == ("exact", "dpop")
     assert config.budget.memory == 500_000_000
     assert (config.device, config.seed, config.output) == ("cpu", 7, "results/run.json")

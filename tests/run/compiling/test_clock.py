@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing 
 def forget():
     """Let all kernels of ours be compiled, or read from the disk, the next time that they are called."""
     for one in gc.get_objects():
-        if isinstance(one, Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
+        if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
     warm_up._LOADED.clear()
 

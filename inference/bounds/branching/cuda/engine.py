@@ -62,7 +62,7 @@ class GpuEngine:
             place.group.launch(
                 node_kernels.run_nodes, end - first, place.number,
                 device.upload("node jobs", wave.jobs[jobs].reshape(many * JOB)),
-                device.upload("node groups", wave.groups[first : end + 1] - wave.groups[first]),
+                device.upload_shaped("node groups", wave.groups[first : end + 1] - wave.groups[first]),
                 self._work, self._slot, self._notes, *found, left, room,
             )  # fmt: skip
             for own, there in zip(result, found, strict=True):
