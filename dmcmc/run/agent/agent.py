@@ -1,5 +1,6 @@
 """One agent's tables in the making, from both sides."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -222,8 +223,17 @@ class Agent:
         if limits is not None:
             self._prune(limits)
 
-    def search_rows(self, limits: NDArray[Any], seconds: float, room: Room) -> None:
-        """Search in the rows that can still matter, for some seconds."""
+    def search_rows(self, limits: NDArray[Any], seconds: float, room: Room, left: float = math.inf) -> None:
+        """Search in the rows that can still matter, for some seconds.
+
+        Parameters
+        ----------
+        left
+            Seconds of one core that there will be for it in all: too few, and rows are not searched in.
+        """
+        still = self.pruning.open_rows
+        if not self.above.quick_enough(self.local.rows if still is None else still.size, left):
+            return
         self.above.search(self.pruning.open_rows, limits, self._attained(limits), seconds, room)
         self.take_bound()
         self._prune(limits)

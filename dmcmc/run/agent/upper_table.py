@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branching.search import RowSearch
+from dmcmc.inference.bounds.branching.search import SWEEPS, RowSearch
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
@@ -20,6 +20,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 
 _MOST = np.iinfo(np.int64).max
 _MOST_ROWS = 1 << 16  # that are searched in: all of them are nodes at first
+_NODES = 10  # a row should have: with fewer, ascent on all of them brings more (25 variables: 35, 50 variables: 4)
 
 
 class Room(NamedTuple):
@@ -39,10 +40,13 @@ class UpperTable:
         The provider's, None where there is no bound.
     searched : RowSearch or None
         The search in its rows, None before there is one.
+    slow : bool
+        Whether a search would be too slow to close rows.
     """
 
     state: BoundState | None = None
     searched: RowSearch | None = None
+    slow: bool = False
 
     @property
     def exhausted(self) -> bool:
@@ -87,9 +91,15 @@ class UpperTable:
     def searchable(self, rows: int) -> bool:
         """Return whether there is a search in so many rows, or may be one."""
         dual = self.dual
-        if dual is None or dual.exhausted or not dual.enumerated or rows > _MOST_ROWS:
+        if dual is None or dual.exhausted or not dual.enumerated or rows > _MOST_ROWS or self.slow:
             return False
         return self.searched is None or not self.searched.exhausted
+
+    def quick_enough(self, rows: int, seconds: float) -> bool:
+        """Return whether a search could close so many rows in so many seconds of one core; if not, there is none."""
+        assert self.dual is not None
+        self.slow = self.slow or SWEEPS * self.dual.pace * _NODES * rows > seconds
+        return not self.slow
 
     def search(
         self, rows: NDArray[np.int64] | None, limits: NDArray[Any], attained: NDArray[Any], seconds: float, room: Room

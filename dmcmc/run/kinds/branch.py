@@ -30,8 +30,9 @@ class Branch:
         own = slice.own(grants)
         agents, parts = max(1, len(slice.turns)), Parts([seconds for _, seconds in own])
         room = Room(ACCOUNT.part(_SHARE, _MOST) // agents, agents)
+        left = slice.backend.stop.left * slice.backend.threads / agents
         for turn, _ in own:
             start, before, seconds = time.perf_counter(), slice.gap(turn.agent), parts.next()
             if turn.limits is not None:
-                turn.agent.search_rows(turn.limits, seconds, room)
+                turn.agent.search_rows(turn.limits, seconds, room, left)
             slice.enter(self.name, turn, before, time.perf_counter() - start)

@@ -118,6 +118,11 @@ class DualState:
         """Whether all utilities are integers."""
         return self.layout.scale.whole
 
+    @property
+    def pace(self) -> float:
+        """Seconds of a sweep with the interface free; 0 where that is not known."""
+        return self._pace
+
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
         self._work(self.rows(rows), seconds, sweeps, None)
