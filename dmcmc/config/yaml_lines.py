@@ -25,9 +25,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     """The fast loader, where PyYAML has it; reads 1e3 as a number, as YAML 1.2 does and YAML 1.1 does not."""
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
-)
+# What YAML 1.2 reads as a float and YAML 1.1 does not, as resolvers take it: tag, form, first characters.
+FLOATS = ("tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789"))
+_Loader.add_implicit_resolver(*FLOATS)
 
 
 def read(path: str | Path) -> Document:

@@ -239,3 +239,10 @@ def test_toulbar2_finds_the_same_optimum(format, seed, tmp_path):
     expected = best(problem)
     assert (found is None) == (expected is None)
     assert found is None or found == pytest.approx(expected, abs=1e-3)
+
+
+def test_names_that_yaml_takes_for_numbers_come_back_from_pydcop():
+    names = ("0E0", "1e5", "12", "1.5", "no", "~")
+    problem = Problem(names, np.full(6, 2), ("3e4",), np.zeros(6, dtype=int), (Factor.of((0, 1), [[0, 1], [2, 3]]),))
+    read = formats.parse(text_of(problem, "pydcop").encode(), "pydcop")
+    assert (read.variables, read.agents) == (names, ("3e4",))

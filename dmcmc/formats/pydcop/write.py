@@ -6,11 +6,17 @@ from typing import Any
 
 import yaml
 
+from dmcmc.config.yaml_lines import FLOATS
 from dmcmc.formats.common.listing import Cost, Listing, labels_of, listings
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError
 
-_Dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
+    """The fast dumper, where PyYAML has it; quotes names that a reader of YAML 1.2 would take for numbers."""
+
+
+_Dumper.add_implicit_resolver(*FLOATS)
 
 
 def write(problem: Problem) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """How long runs take on some ranks and GPUs, by phase, and that the answer is the same to the bit.
 
-    CUDA_VISIBLE_DEVICES=0,1 mpiexec -n 2 python -m benchmarks.solving.ranks sample eliminate [--mode shared]
+    CUDA_VISIBLE_DEVICES=0,1 mpiexec -n 2 python -m benchmarks.ranks sample eliminate [--mode shared]
 
 A line for each problem, of a second call (the first may load kernels): seconds by rank 0's clock, of each phase, and of
 the agents' own work, the most of a rank and in all; then a hash of objective, bound and assignment. ``sample`` is much
