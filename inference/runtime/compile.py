@@ -16,7 +16,7 @@ import gc
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numba
@@ -159,10 +159,14 @@ class _CacheWhenUsed:
     def __getattr__(self, name: str) -> Any:
         kernel = self._kernel
         with _LOCK:
-            if kernel._cache is self:
-                kernel._cache = NullCache()
-                with _our_folder(), suppress(RuntimeError):  # where there is nowhere to write to
-                    kernel.enable_caching()
+            if (
+                kernel._cache is self
+            ):  # other threads see this until the kernel has its own: nothing is compiled unsaved
+                with _our_folder():
+                    try:
+                        kernel.enable_caching()
+                    except RuntimeError:  # there is nowhere to write to
+                        kernel._cache = NullCache()
         return getattr(kernel._cache, name)
 
 

@@ -4,6 +4,8 @@ import gc
 import os
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,7 @@ import numba
 import numpy as np
 import pytest
 from numba.core import event
+from numba.core.caching import NullCache
 
 from dmcmc.inference.runtime.cache import kernel_cache
 from dmcmc.inference.runtime.compile import counted_compiling, njit, with_stack, writable
@@ -170,3 +173,26 @@ def test_the_compiler_has_a_large_block_of_stack_and_loses_nothing_by_it():
     assert with_stack(sum_of)(*range(200), times=2) == 199 * 200
     with pytest.raises(TypeError, match="surplus"):
         with_stack(sum_of)(1, surplus=2)
+
+
+def test_a_kernel_is_never_seen_without_a_cache_while_its_own_is_looked_for(monkeypatch):
+    @njit
+    def doubled(x):
+        return 2 * x
+
+    if not hasattr(doubled, "enable_caching"):
+        pytest.skip("nothing is compiled")
+    looking, seen, enable = threading.Event(), [], type(doubled).enable_caching
+
+    def slow(kernel):
+        looking.set()
+        time.sleep(0.1)
+        enable(kernel)
+
+    monkeypatch.setattr(type(doubled), "enable_caching", slow)
+    first = threading.Thread(target=lambda: doubled._cache.cache_path)
+    first.start()
+    looking.wait(5)
+    seen.append(type(doubled._cache))
+    first.join()
+    assert NullCache not in [*seen, type(doubled._cache)]
