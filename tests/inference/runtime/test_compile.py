@@ -176,7 +176,7 @@ def test_the_compiler_has_a_large_block_of_stack_and_loses_nothing_by_it():
 
 
 def test_a_kernel_is_never_seen_without_a_cache_while_its_own_is_looked_for(monkeypatch):
-    @njit
+    @njit(nogil=True)
     def doubled(x):
         return 2 * x
 
