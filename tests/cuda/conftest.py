@@ -83,3 +83,33 @@ def launches(monkeypatch):
     monkeypatch.setattr(Device, "load", lambda self, compiled, arguments: loaded.add(named(compiled, arguments)))
     monkeypatch.setattr(kernel.FakeCUDAKernel, "__call__", record)
     return loaded, launched
+
+
+@pytest.fixture
+def exact_memory(monkeypatch):
+    """Memory of the device as large as asked for and no larger, new each time, full of nonsense.
+
+    Under the simulator a place beyond an array's end is an error anyhow; here one before its first entry is as well.
+    """
+
+    def nonsense(self, name, entries, dtype):
+        held = self._cuda.device_array(max(1, entries), dtype)
+        held.copy_to_device(np.full(held.size, 0x5A5A5A5A5A5A5A5A, dtype=np.int64).astype(dtype))
+        return held
+
+    monkeypatch.setattr(Device, "buffer", nonsense)
+    monkeypatch.setattr(Device, "lease", lambda self, entries, dtype, owner: nonsense(self, "", entries, dtype))
+    if config.ENABLE_CUDASIM:
+        from numba.cuda.simulator.cudadrv.devicearray import FakeWithinKernelCUDAArray as Array
+
+        def checked(access):
+            def after_a_look(self, index, *value):
+                first = index.start or 0 if isinstance(index, slice) else index
+                if not isinstance(first, tuple) and first < 0:
+                    raise IndexError(f"place {first} of an array")
+                return access(self, index, *value)
+
+            return after_a_look
+
+        monkeypatch.setattr(Array, "__getitem__", checked(Array.__getitem__))
+        monkeypatch.setattr(Array, "__setitem__", checked(Array.__setitem__))

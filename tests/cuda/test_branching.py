@@ -13,7 +13,7 @@ from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.device import gpu_problem, shared_device
+from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -32,7 +32,7 @@ def agent(seed, hard, scopes, largest):
     "seed, hard, scopes, largest",
     [(0, 0.0, SCOPES, 5), (1, 0.4, SCOPES, 5), (2, 0.0, [*SCOPES, (0, 2, 4), (1, 2, 3)], 5), (3, 0.0, SCOPES, 11)],
 )
-def test_waves_are_the_cpus(seed, hard, scopes, largest):
+def test_waves_are_the_cpus(seed, hard, scopes, largest, exact_memory):
     local = agent(seed, hard, scopes, largest)
     here, there = (DualState(local, triangles=True) for _ in range(2))
     slots = 9
@@ -44,7 +44,6 @@ def test_waves_are_the_cpus(seed, hard, scopes, largest):
     limits = np.full(rows.size, NEVER)
     for tree in trees:
         tree.begin(here.bounds, rows, limits, limits)
-    shared_device().upload("node groups", np.full(64, 1 << 40))  # buffers are larger than what is in them
     for _ in range(4):
         waves = [tree.wave(2, 2, 1) for tree in trees]
         found = [engine.run(wave, NO_STOP) for engine, (_, wave) in zip(engines, waves, strict=True)]

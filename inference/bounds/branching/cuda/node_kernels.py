@@ -171,13 +171,14 @@ def run_nodes(
     whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
     tables = arena[agents[agent + BASE] :]
     size = np.int32(words[hidden + N] * 8 * len(octets))
-    own = marginals[np.int64(cuda.blockIdx.x) * size :]
+    begin = np.int64(cuda.blockIdx.x) * size
+    own = marginals[begin : begin + size]
     for group in range(cuda.blockIdx.x, groups.size - 1, cuda.gridDim.x):
         for job in range(groups[group], groups[group + 1]):
             cuda.syncthreads()
             target, source = jobs[job * JOB + JOB_TARGET], jobs[job * JOB + JOB_SOURCE]
             threshold = jobs[job * JOB + JOB_THRESHOLD]
-            part, note = work[target * slot :], notes[target * NOTE :]
+            part, note = work[target * slot : (target + 1) * slot], notes[target * NOTE : (target + 1) * NOTE]
             if source < 0:
                 if tid == 0:
                     number = jobs[job * JOB + JOB_ROW]
@@ -197,12 +198,12 @@ def run_nodes(
                     note[0] = constant
                     note[1] = 0
             elif source != target:
-                copy(work[source * slot :], np.int32(0), part, np.int32(0), words[hidden + ENTRIES])
+                copy(work[source * slot : (source + 1) * slot], np.int32(0), part, np.int32(0), words[hidden + ENTRIES])
                 if tid == 0:
                     note[0] = notes[source * NOTE]
                     note[1] = notes[source * NOTE + 1]
             cuda.syncthreads()
-            mask = masks[job * size :]
+            mask = masks[job * size : (job + 1) * size]
             for i in range(tid, size, threads):
                 if mask[i] == 0:
                     part[np.uint32(i)] = DEAD
