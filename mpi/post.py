@@ -1,6 +1,5 @@
 """Messages between agents, within a rank and between ranks, taken in as they come."""
 
-import time
 from collections.abc import Iterable, Sequence
 from math import prod
 from typing import Any
@@ -9,12 +8,12 @@ import numpy as np
 
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.contents import Clock, Sent
+from dmcmc.mpi.rest import Rest
 from dmcmc.mpi.wire import KINDS, Head, Letter, Message, inline_arrays, open_letter, pack, read_head, slices
 from dmcmc.mpi.world import World
 
 START = Clock()
 _INLINE = 1 << 15  # bytes of tables that go with the head
-_TRIES, _NAP, _LONGEST = 100, 2e-5, 1e-3  # looks without a rest; seconds of the first rest, and of the longest
 
 
 class Post:
@@ -139,15 +138,12 @@ class Post:
 
     def _first_of(self, kinds: Sequence[str]) -> Letter:
         """Wait for a message of some kinds from any rank, and leave the cores to those that still work."""
-        tries, nap = 0, _NAP
+        rest = Rest()
         while True:
             for kind in kinds:
                 if (letter := self._next_if_any(kind)) is not None:
                     return letter
-            tries += 1
-            if tries > _TRIES:
-                time.sleep(nap)
-                nap = min(_LONGEST, 1.2 * nap)
+            rest.take()
 
     def _next_if_any(self, kind: str) -> Letter | None:
         """Return the next message of a kind from any rank that is there, all of it; None if none is."""

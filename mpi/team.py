@@ -1,6 +1,5 @@
 """Ranks that work on the rows of one agent: its own rank, and ranks that own no agent."""
 
-import time
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -9,13 +8,13 @@ import numpy as np
 
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
+from dmcmc.mpi.rest import wait_for_all
 from dmcmc.mpi.wire import slices
 from dmcmc.mpi.world import World, shared_form, worst
 
 T = TypeVar("T")
 
 _LIMIT = 1 << 30  # bytes of one broadcast: counts of MPI are 31 bits wide
-_TRIES, _NAP, _LONGEST = 100, 2e-5, 1e-3  # looks without a rest; seconds of the first rest, and of the longest
 
 
 class Team:
@@ -86,12 +85,7 @@ class Team:
         """Return every rank's value; those that wait leave the cores to those that work."""
         if self.size == 1:
             return [value]
-        here, tries, nap = self._comm.Ibarrier(), 0, _NAP
-        while not here.Test():
-            tries += 1
-            if tries > _TRIES:
-                time.sleep(nap)
-                nap = min(_LONGEST, 1.2 * nap)
+        wait_for_all(self._comm)
         data = self._world.packed(value, "team", self.size - 1)
         return [self._world.unpacked(found) for found in self._comm.allgather(data)]
 

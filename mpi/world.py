@@ -5,7 +5,6 @@ MPI is only loaded where a launcher started this process, so a plain ``dmcmc run
 
 import os
 import pickle
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, cast
 
@@ -13,11 +12,12 @@ from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.inference.runtime.types import Array
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.node import Node, node_of, use_gpu
+from dmcmc.mpi.rest import wait_for_all
 
 K = TypeVar("K")
 T = TypeVar("T")
 
-_NAP = 0.02  # seconds
+_NAP = 0.02  # seconds of a rest where others may work for long
 
 
 class FailedElsewhere(DmcmcError):
@@ -91,7 +91,9 @@ class World:
         """Return every rank's value on every rank."""
         if self.comm is None:
             return [value]
-        return [self.unpacked(data) for data in self.comm.allgather(self.packed(value, what, self.size - 1))]
+        data = self.packed(value, what, self.size - 1)
+        wait_for_all(self.comm)
+        return [self.unpacked(found) for found in self.comm.allgather(data)]
 
     def exchange(self, parts: Sequence[Array], what: str) -> list[Array] | None:
         """Hand each rank its part, and return what all ranks have for this one; None if no rank has anything."""
@@ -178,11 +180,9 @@ class World:
         return together
 
     def wait(self) -> None:
-        """Wait for all ranks, and leave the cores to those that still work: messages are waited for by asking."""
+        """Wait for all ranks, and leave the cores to those that still work for long."""
         if self.comm is not None:
-            everyone = self.comm.Ibarrier()
-            while not everyone.Test():
-                time.sleep(_NAP)
+            wait_for_all(self.comm, _NAP)
 
     def abort(self, code: int) -> None:
         """End every rank at once with this exit code; does nothing in a world of one."""

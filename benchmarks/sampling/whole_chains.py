@@ -79,7 +79,7 @@ class Case:
         self.run(0.3, True, True)
 
     def _search(self, stop: Stop) -> LocalSearch:
-        return LocalSearch(self.problem, self.dense, range(self.problem.n_agents), 0, self.threads, stop)
+        return LocalSearch(self.problem, self.dense, 0, self.threads, stop)
 
     def _worth(self, values: np.ndarray) -> tuple[int, float]:
         found = self.problem.evaluate(values[: self.problem.n_variables])

@@ -1,6 +1,6 @@
 """Local search over the whole assignment, beside the tables: where the incumbent comes from, and what polishes answers.
 
-Every rank moves its own agents' variables. The values that come out are complete, and the same on all ranks.
+Every rank runs some of the chains. The values that come out are complete, and the same on all ranks.
 """
 
 import time
@@ -44,7 +44,7 @@ _POLISH = 0.3  # seconds beyond the end that an answer may take to have no bette
 
 
 class _Ranks:
-    """Hands numbers between ranks, as the search wants it: boundary values, step by step."""
+    """Hands between ranks, as the search wants it, how chains have ended: once a heat."""
 
     def __init__(self, world: World) -> None:
         self.rank, self.size, self.all = world.rank, world.size, partial(world.allgather, what="search")
@@ -73,10 +73,9 @@ class Search:
     def __init__(self, parts: Divided, incumbent: Incumbent, world: World, stop: Stop) -> None:
         self.parts, self.incumbent, self.world = parts, incumbent, world
         self.plain = parts.config.polish == "none"
-        agents = np.array_split(np.arange(parts.problem.n_agents), world.size)[world.rank].tolist()
         threads = max(1, cores() // world.core_sharers)
         ranks, seed = _Ranks(world), parts.config.seed
-        self._search = LocalSearch(parts.original, parts.problem, agents, seed, threads, stop, ranks)
+        self._search = LocalSearch(parts.original, parts.problem, seed, threads, stop, ranks)
         self._until(stop)
         self.engine = RunEngine(parts, incumbent, world, self._search, stop)
         self.on_gpu: gpu_search.OnGpu | None = None

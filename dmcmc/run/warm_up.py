@@ -150,7 +150,7 @@ def _kinds_of(parts: Divided) -> tuple[np.dtype[Any], bool, bool]:
 def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearch:
     """Return a search of a tiny problem that uses the same kernels."""
     problem = _tiny(np.dtype(np.int32), [dtype], hard=not compact)
-    return LocalSearch(problem if dense else _with_a_list(problem), problem, range(4), 0, 1, NO_STOP)
+    return LocalSearch(problem if dense else _with_a_list(problem), problem, 0, 1, NO_STOP)
 
 
 def _load(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:

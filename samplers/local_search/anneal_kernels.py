@@ -126,22 +126,3 @@ def pair_moves(model, z, scores, first, last, halt):
             change(model, z, scores, best_v, best_b)
             gained += top
     return gained
-
-
-@njit(nogil=True)
-def step(model, spans, z, scores, scratch, temperatures, key, chain, trial, halt):
-    """Draw the variables of some spans, each at all temperatures in turn; return the gain."""
-    gained = np.int64(0)
-    for i in range(spans.shape[0]):
-        span = (spans[i, 0], spans[i, 1])
-        for s in range(temperatures.size):
-            gained += sweep(model, span, z, scores, scratch, temperatures[s], key, chain, trial + s, halt)
-    return gained
-
-
-@njit(nogil=True)
-def adopt(model, z, scores, where, values):
-    """Set variables to values that others have chosen for them."""
-    for i in range(where.size):
-        if z[where[i]] != values[i]:
-            change(model, z, scores, where[i], values[i])

@@ -268,11 +268,6 @@ class Pairs(_ColumnState):
     def hasten(self, share: float) -> None:
         """Do nothing: there are no sweeps."""
 
-    def take(self, values: Values, utility: int) -> None:
-        """Take over what another process has found."""
-        self.kept = self.z = values[self.field.order.variables].astype(np.int32)
-        self.utilities[:] = utility
-
 
 class GraphField:
     """A problem as it was asked, any kinds of factors: slower, but nothing has to be laid out."""

@@ -1,13 +1,12 @@
 """What crosses between ranks that search together."""
 
-from typing import Protocol
+from typing import Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
+T = TypeVar("T")
 
 
 class Exchange(Protocol):
-    """Hands numbers between ranks. All ranks call it equally often."""
+    """Hands values between ranks. All ranks call it equally often."""
 
     @property
     def rank(self) -> int:
@@ -19,8 +18,8 @@ class Exchange(Protocol):
         """How many ranks there are."""
         ...
 
-    def all(self, mine: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return what each rank has given, in the order of ranks; the lengths may differ."""
+    def all(self, mine: T) -> list[T]:
+        """Return what each rank has given, in the order of ranks."""
         ...
 
 
@@ -30,7 +29,7 @@ class Alone:
     rank = 0
     size = 1
 
-    def all(self, mine: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def all(self, mine: T) -> list[T]:
         """Return what was given."""
         return [mine]
 

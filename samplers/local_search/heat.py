@@ -2,8 +2,45 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.samplers.local_search.chains import Contestant, Pairs
+
+
+class Ended(NamedTuple):
+    """How a contestant has ended, as other ranks are told it.
+
+    Attributes
+    ----------
+    worth, end
+        Of the best assignment that it has found, and of where it is now.
+    found : (n,) int32 or None
+        The best assignment; None where another one of the same rank has found more.
+    where : (n,) int32
+        Where it is now.
+    """
+
+    worth: Any
+    end: Any
+    found: NDArray[np.int32] | None
+    where: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, one: Contestant, best: bool) -> "Ended":
+        """Return how one has ended; ``best`` is whether it is the best of its rank."""
+        return cls(one.worth, one.end, one.values().astype(np.int32) if best else None, one.last().astype(np.int32))
+
+    def values(self) -> NDArray[np.int64]:
+        """Return the best assignment of the one that is best of all."""
+        assert self.found is not None, "another one is better"
+        return self.found.astype(np.int64)
+
+    def last(self) -> NDArray[np.int64]:
+        """Return where it is now."""
+        return self.where.astype(np.int64)
 
 
 @dataclass

@@ -1,4 +1,7 @@
-"""Local search over the whole assignment, agent by agent: an agent moves its variables given its neighbours' values."""
+"""Local search over the whole assignment, agent by agent: an agent moves its variables given its neighbours' values.
+
+Ranks share out the chains of a heat, and tell each other once how they have ended.
+"""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,14 +16,13 @@ from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.block_turns import BlockTurns
-from dmcmc.samplers.local_search.chains import ColumnChain, ColumnField, Contestant, Field, GraphField, Range, Start
+from dmcmc.samplers.local_search.chains import ColumnField, Contestant, Field, GraphField, Range, Start
 from dmcmc.samplers.local_search.exchange import ALONE, Exchange
 from dmcmc.samplers.local_search.graph import Graph, build_graph
-from dmcmc.samplers.local_search.heat import Heat
+from dmcmc.samplers.local_search.heat import Ended, Heat
 from dmcmc.samplers.local_search.hopeless import slack_of, without_hopeless
 from dmcmc.samplers.local_search.order import sweep_order
 from dmcmc.samplers.local_search.race import RANGES, STRICT, Race, part_of_race
-from dmcmc.samplers.local_search.together import Together
 
 # Entries of all columns, and the part of the budget for them: chains on larger problems read the tables themselves.
 _MOST_COLUMNS, _COLUMNS = 1 << 28, 1 / 16
@@ -41,8 +43,6 @@ class LocalSearch:
         As it was asked; what assignments are judged by.
     problem : Problem
         The same as dense tables; variables beyond the original ones are hidden states.
-    agents
-        This rank's own.
     seed, threads
         Of chains.
     stop : Stop
@@ -62,13 +62,12 @@ class LocalSearch:
         self,
         original: Problem,
         problem: Problem,
-        agents: Sequence[int],
         seed: int,
         threads: int,
         stop: Stop,
         exchange: Exchange = ALONE,
     ) -> None:
-        self.original, self.problem, self.agents = original, problem, list(agents)
+        self.original, self.problem = original, problem
         self.seed, self.threads, self.stop, self.exchange = seed, threads, stop, exchange
         self.ascent, self.behind = Ascent(original, threads, stop), False
         first = original.n_variables
@@ -78,7 +77,6 @@ class LocalSearch:
         self._heat: Heat | None = None
         self._chains, self._pace, self.heats = 0, 0.0, 0
         self._paired: Values | None = None
-        self._together: Together | None = None
         self._suggested: list[Values] = []
         self._slack = float("inf")  # what an entry may lose in an assignment better than that which chains began with
 
@@ -197,15 +195,12 @@ class LocalSearch:
         while not self._told(self.stop.over) and (length := min(race.sweeps, sweeps // len(race.entries))) > 0:
             sweeps -= length * len(race.entries)
             heat = self._next_heat(best, length, self.seed)
-            if self.exchange.size == 1:
-                self._run(heat.open, self.stop)
-                winner = heat.best
-            else:
-                winner = self._run_together(heat)
-            race.next(heat.chains, self.original.domains)
+            ended = self._divided(heat)
+            winner = max(ended, key=lambda one: one.worth)
+            race.next(ended[: len(heat.chains)], self.original.domains)
             before, drawn = best, length * len(heat.chains) * self.original.n_variables
             if self._field.may_beat(winner.worth, best[: self.original.n_variables]):
-                candidate = self._completed(self._agreed(self.ascent.climb(self._values(winner))))
+                candidate = self._completed(self._agreed(self.ascent.climb(winner.values())))
                 if self.better(candidate, best):
                     best = candidate
                     yield best
@@ -286,37 +281,16 @@ class LocalSearch:
             [partial(contestant.run, halt) for contestant in contestants], self.threads, stop, halt, self.behind
         )
 
-    def _joined(self) -> Together | None:
-        """Return how ranks run chains together; None where each runs all of them."""
-        field = self._field
-        if self._together is None and isinstance(field, ColumnField):
-            agents = [mine.tolist() for mine in self.exchange.all(np.array(self.agents, dtype=np.int64))]
-            self._together = Together(field, self.problem, agents, self.exchange)
-        return self._together
-
-    def _run_together(self, heat: Heat) -> Contestant:
-        """Run chains on all ranks, each of which moves its agents; the first moves pairs. Return the best."""
-        together, pairs = self._joined(), heat.pairs
-        if together is None:
-            self._run(heat.chains, self.stop)
-        else:
-            together.run([chain for chain in heat.chains if isinstance(chain, ColumnChain)], self.stop)
-        best = max(heat.chains, key=lambda chain: chain.worth)
-        if pairs is None or together is None:
-            return best
-        if self.exchange.rank == 0:
-            self._run([pairs], self.stop)
-        moved = self._agreed(np.append(pairs.values(), pairs.worth if self.exchange.rank == 0 else 0))
-        if moved[-1] <= best.worth:
-            return best
-        pairs.take(moved[:-1], int(moved[-1]))
-        return pairs
-
-    def _values(self, winner: Contestant) -> Values:
-        """Return the best assignment of a contestant, from all ranks' parts where it ran on all of them."""
-        if self._together is not None and isinstance(winner, ColumnChain):
-            return self._together.gathered(winner)
-        return winner.values()
+    def _divided(self, heat: Heat) -> list[Ended]:
+        """Run a heat's contestants, each on one of the ranks; return on all of them how all have ended."""
+        rank, size, ended = self.exchange.rank, self.exchange.size, list[Ended]()
+        mine = heat.all[rank::size]
+        self._run(mine, self.stop)
+        best = max(mine, key=lambda one: one.worth, default=None)
+        parts = self.exchange.all([Ended.of(one, best=one is best) for one in mine])
+        for place in range(len(heat.all)):
+            ended.append(parts[place % size][place // size])
+        return ended
 
     def _completed(self, own: Values) -> Values:
         """Return an assignment of the original variables together with the hidden states that follow from it."""

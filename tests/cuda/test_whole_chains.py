@@ -170,7 +170,7 @@ def test_what_a_run_has_beside_it_takes_in_better_assignments_and_says_what_they
     problem = mixed_problem(2)
     stop, taken = Stop(time.perf_counter() + 60), [np.zeros(7, dtype=np.int64)]
     dense = densify(problem, 1 << 20).problem
-    search = LocalSearch(problem, dense, range(2), 0, 1, stop)
+    search = LocalSearch(problem, dense, 0, 1, stop)
 
     def take(values):
         before, after = worth(problem, taken[-1]), worth(problem, values[:7])

@@ -104,7 +104,7 @@ def test_a_violation_costs_more_than_all_that_can_be_gained():
 def test_blocks_find_what_single_variables_do_not():
     """Where most entries are forbidden, moves of one variable end at violations, blocks at the best assignment."""
     problem = deterministic_grid(9, np.random.default_rng(1))
-    graph, start = graph_of(problem), LocalSearch(problem, problem, (), 0, 1, Stop()).first()
+    graph, start = graph_of(problem), LocalSearch(problem, problem, 0, 1, Stop()).first()
     blocks = BlockSearch(graph, KEY)
     blocks.cut(order_for_cuts(graph, NO_STOP))
     best, halt = start.copy(), np.zeros(1, dtype=np.uint8)

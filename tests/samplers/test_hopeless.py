@@ -58,7 +58,7 @@ def test_constraints_that_are_written_as_costs_are_seen_as_such():
         len(f.scope) == 2 for f in problem.factors
     )
     assert without_hopeless(problem, slack_of(problem, none + 1)) is problem  # breaks so much that nothing is hopeless
-    search = LocalSearch(problem, problem, [0], 0, 1, Stop())
+    search = LocalSearch(problem, problem, 0, 1, Stop())
     found = search.improve(search.first(), None, 100)
     assert search._field.hard
     assert worth(problem, found) >= worth(problem, search.first())

@@ -21,9 +21,9 @@ from dmcmc.samplers.local_search.race import RANGES, Race, part_of_race
 from dmcmc.samplers.local_search.search import LocalSearch
 
 
-def search(problem, seed=0, agents=None):
+def search(problem, seed=0):
     dense = densify(problem, 1 << 30).problem
-    return LocalSearch(problem, dense, range(problem.n_agents) if agents is None else agents, seed, 1, Stop())
+    return LocalSearch(problem, dense, seed, 1, Stop())
 
 
 def worth(problem, values):
@@ -104,7 +104,7 @@ def test_hidden_states_follow_from_the_values(seed):
     """The dense problem has the same utility as the original one; memory is so short that factors become chains."""
     problem = in_other_ways(random_problem(seed, hard=0.4), np.random.default_rng(seed))
     dense = chained(problem)
-    values = LocalSearch(problem, dense, (), 0, 1, Stop()).first()
+    values = LocalSearch(problem, dense, 0, 1, Stop()).first()
     own = values[: problem.n_variables]
     if problem.evaluate(own).violation == 0:
         assert dense.evaluate(values) == problem.evaluate(own)
@@ -121,7 +121,7 @@ def chained(problem):
 def test_work_looks_at_the_clock():
     """A search that may take no time returns what it was given, and reports nothing later."""
     problem = random_problem(5, variables=12, factors=30, domain=5, hard=0.1)
-    late = LocalSearch(problem, problem, (), 0, 1, Stop(until=0.0))
+    late = LocalSearch(problem, problem, 0, 1, Stop(until=0.0))
     start = np.zeros(problem.n_variables, dtype=np.int64)
     assert worth(problem, late.improve(start, 10.0, 0)) >= worth(problem, start)
 
@@ -131,12 +131,13 @@ class Room:
 
     def __init__(self, size):
         self.size, self.given, self.barrier = size, [None] * size, threading.Barrier(size, timeout=600)
+        self.rounds = 0
 
     def exchange(self, rank):
         def everything(mine):
-            self.given[rank] = mine.copy()
+            self.given[rank] = mine
             self.barrier.wait()
-            told = list(self.given)
+            told, self.rounds = list(self.given), self.rounds + (rank == 0)
             self.barrier.wait()
             return told
 
@@ -148,24 +149,29 @@ def on_ranks(problem, size, sweeps):
 
     def rank_of(rank):
         dense = densify(problem, 1 << 30).problem
-        agents = range(rank, problem.n_agents, size)
-        alone = LocalSearch(problem, dense, agents, 3, 1, Stop(), room.exchange(rank))
+        alone = LocalSearch(problem, dense, 3, 1, Stop(), room.exchange(rank))
         best = alone.improve(alone.first(), None, sweeps // 2)
         return alone.improve(best, None, sweeps).tolist()
 
     with ThreadPoolExecutor(size) as ranks:
-        return list(ranks.map(rank_of, range(size)))
+        found = list(ranks.map(rank_of, range(size)))
+    return found, room.rounds
 
 
 @pytest.mark.parametrize(("seed", "visit"), [(5, 1), (6, 1), (11, 1), (6, 8)])
 def test_ranks_find_together_what_one_process_finds_at_fixed_work(seed, visit, monkeypatch):
-    """One and two and three ranks, sparse problems and dense ones, idle agents, hard constraints, several sweeps."""
+    """One to twelve ranks, more than chains; sparse problems and dense ones, hard constraints, several sweeps.
+
+    They speak a few times a heat, however many sweeps and agents there are: once of chains, and of what rank 0 decides.
+    """
     if visit > 1:
         monkeypatch.setattr(chains, "_NEAR", 0)
         monkeypatch.setattr(chains, "_MANY", 0)
     problem = random_problem(seed, variables=30, agents=8, factors=60, domain=5, hard=0.05 * (seed % 2))
-    found = [values for size in (1, 2, 3) for values in on_ranks(problem, size, 700)]
-    assert found == [found[0]] * 6
+    runs = {size: on_ranks(problem, size, 700) for size in (1, 2, 3, 12)}
+    found = [values for run, _ in runs.values() for values in run]
+    assert found == [found[0]] * 18
+    assert all(0 < rounds <= 30 for size, (_, rounds) in runs.items())
 
 
 def test_agents_with_large_tables_make_several_sweeps_in_turn(monkeypatch):
@@ -191,7 +197,7 @@ def test_by_the_clock_ranks_wait_for_nobody():
 
     def on(rank, size):
         exchange = SimpleNamespace(rank=rank, size=size, all=None)
-        search = LocalSearch(problem, problem, [rank], 3, 1, Stop(), exchange)
+        search = LocalSearch(problem, problem, 3, 1, Stop(), exchange)
         first = search.first()
         assert worth(problem, search.improve(first, 0.05, 0)) >= worth(problem, first)
 

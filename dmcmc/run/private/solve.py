@@ -200,7 +200,7 @@ class _Run:
     def _first(self, view: View, setup: Setup) -> dict[int, int]:
         """Return a first assignment: greedy and 1-optimal as far as each rank knows; shared values cross."""
         backend, problem = setup.backend, view.problem
-        search = LocalSearch(problem, problem, self.mine, self.config.seed, backend.threads, backend.stop)
+        search = LocalSearch(problem, problem, self.config.seed, backend.threads, backend.stop)
         found = self.world.together(search.first)
         own = {v: int(found[v]) for agent in self.mine for v in self.index.own[agent]}
         shared = self.world.merged({v: x for v, x in own.items() if v in self.index.sizes})

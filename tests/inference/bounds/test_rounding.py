@@ -89,7 +89,7 @@ def test_a_tight_bound_is_rounded_to_the_optimum_and_the_search_begins_there():
     assigned[list(local.hidden)] = values
     best = state.layout.scale.decode(int(state.bounds[0]))
     assert problem.evaluate(assigned).objective == best
-    search = LocalSearch(problem, problem, [0], 0, 1, NO_STOP)
+    search = LocalSearch(problem, problem, 0, 1, NO_STOP)
     search.suggest(assigned)
     assert problem.evaluate(search.improve(np.zeros(40, dtype=np.int64), 1e-3, 0)).objective == best
 
