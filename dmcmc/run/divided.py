@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -62,8 +62,14 @@ def sharing_memory(settings: Settings, world: World) -> Settings:
     """Return settings in which ``budget.memory`` is a number, on all ranks what the narrowest machine allows."""
     if settings.budget.memory != "auto":
         return settings
-    least = min(world.allgather(automatic_memory(world.local_size)))
+    least = min(world.allgather(_automatic_memory(world.local_size, int(time.monotonic()))))
     return msgspec.structs.replace(settings, budget=settings.budget.shared(least))
+
+
+@lru_cache(maxsize=1)
+def _automatic_memory(ranks: int, _second: int) -> int:
+    """Return :func:`automatic_memory`; the system is asked once a second, which takes longer than small problems do."""
+    return automatic_memory(ranks)
 
 
 def divided(asked: Problem, config: Settings, world: World, stop: Stop = NO_STOP) -> Divided:

@@ -15,6 +15,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import Order
+from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.contents import Sent
@@ -288,8 +289,8 @@ def _surveys(
     mine, planned = [division.locals[a] for a in range(agents) if home[a] == world.rank], counting.planned
 
     def count() -> dict[int, tuple[Survey, Order | None]]:
-        if planned:
-            run_parallel([partial(getattr, local, "plan") for local in mine], threads)
+        if planned:  # orders of few variables hold the interpreter's lock
+            run_parallel([partial(getattr, local, "plan") for local in mine if len(local.hidden) > FEW], threads)
         told = planned and not private
         return {local.agent: (_survey(local, counting, stop), local.order if told else None) for local in mine}
 

@@ -1,7 +1,7 @@
 """Divide a problem among its agents: local problems and crossing factors (DMCMC paper, Definitions 1-2)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 
@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order, order_as_given
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.memo import digest
 
 _SEARCH = 1_000_000  # words of search for an order: there may be many agents, and ten times that gains 0.2 % of cells
 
@@ -36,6 +38,8 @@ class LocalProblem:
         Ends that search early; what begins later looks at the plain rules alone.
     given : tuple of int or None
         The hidden variables in the order that somebody wants; None to search for one.
+    tables : FlatTables or None
+        The factors' tables where those lie in one piece of the problem's, as they do there.
     """
 
     agent: int
@@ -46,6 +50,23 @@ class LocalProblem:
     search: float = SEARCH_LONG
     stop: Stop = NO_STOP
     given: tuple[int, ...] | None = None
+    tables: FlatTables | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def flat(self) -> FlatTables:
+        """All tables in one array, in the order of the factors; a copy where they do not lie so already."""
+        if self.tables is not None:
+            return self.tables
+        return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
+
+    @cached_property
+    def shape(self) -> bytes:
+        """A few bytes that stand for its graph and domain sizes: agents for which they are equal are planned alike."""
+        variables = np.array([*self.hidden, *self.interface], dtype=np.int64)
+        place = {v: i for i, v in enumerate(variables.tolist())}
+        lengths = np.array([len(self.hidden), *(len(f.scope) for f in self.factors)], dtype=np.int64)
+        inner = np.array([place[v] for f in self.factors for v in f.scope], dtype=np.int64)
+        return digest(self.domains[variables], lengths, inner)
 
     @property
     def interface_shape(self) -> tuple[int, ...]:
@@ -106,9 +127,10 @@ def divide(problem: Problem) -> Division:
     """Divide a problem among its agents."""
     owner = problem.owner.tolist()
     own: list[list[Factor]] = [[] for _ in problem.agents]
+    first, last = [0] * problem.n_agents, [0] * problem.n_agents  # of each agent's factors
     crossing, constants = [], []
     interface: set[int] = set()
-    for factor in problem.factors:
+    for number, factor in enumerate(problem.factors):
         scope = factor.scope
         if not scope:
             constants.append(factor)
@@ -120,10 +142,19 @@ def divide(problem: Problem) -> Division:
                 interface.update(scope)
                 break
         else:
+            if not own[agent]:
+                first[agent] = number
+            last[agent] = number + 1
             own[agent].append(factor)
     variables: list[list[int]] = [[] for _ in problem.agents]
     for v, agent in enumerate(owner):
         variables[agent].append(v)
+    flat: FlatTables | None = problem.__dict__.get("flat")  # where all tables lie in one array already
+
+    def tables(agent: int) -> FlatTables | None:
+        begin, end = first[agent], last[agent]
+        return flat.part(begin, end) if flat is not None and end - begin == len(own[agent]) else None
+
     return Division(
         locals=tuple(
             LocalProblem(
@@ -132,6 +163,7 @@ def divide(problem: Problem) -> Division:
                 hidden=tuple(v for v in variables[agent] if v not in interface),
                 factors=tuple(own[agent]),
                 domains=problem.domains,
+                tables=tables(agent),
             )
             for agent in range(problem.n_agents)
         ),

@@ -14,8 +14,10 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import RULES, best_order, primal_graph, rule_order
 from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.memo import LARGEST, Memo, digest
 
 _ROOTS = 32  # depth-first trees tried a component
+_TREES = Memo["PseudoTree"](64)  # by what crosses between agents
 _LARGEST = 1e300  # cells of one agent's interface count at most so much
 
 
@@ -57,6 +59,22 @@ def build_pseudotree(problem: Problem, division: Division, stop: Stop = NO_STOP)
     stop
         When to end with the best so far, which then depends on the clock.
     """
+    crossing = [factor.scope for factor in division.crossing]
+    if problem.n_variables + len(crossing) > LARGEST:
+        return _cheapest(problem, division, stop)
+    lengths = np.array([len(scope) for scope in crossing], dtype=np.int64)
+    flat = np.array([v for scope in crossing for v in scope], dtype=np.int64)
+    key = digest(problem.domains, problem.owner, np.array(problem.n_agents), lengths, flat)
+    found = _TREES.find(key)
+    if found is None:
+        found = _cheapest(problem, division, stop)
+        if not stop.over:
+            _TREES.put(key, found)
+    return found
+
+
+def _cheapest(problem: Problem, division: Division, stop: Stop) -> PseudoTree:
+    """Return the cheapest pseudo-tree of the portfolio."""
     scopes, neighbours = agent_scopes(division.crossing, problem.owner), neighbours_of(problem, division)
     weight = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
     bits, log = weight.tolist(), np.log2(problem.domains).tolist()

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.dpop.planned import planned
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
-from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.relaxation import (
     EXACT,
@@ -119,16 +119,13 @@ def util_step(
     arithmetic = node.arithmetic
     joined = [*node.own, *node.crossing, *(table for message in node.children for table in message)]
     scopes, stop = [t.scope for t in joined], resources.backend.stop
-    order = node.order
-    if order is None:
-        order = best_order(scopes, node.domains, node.interface, node.separator, stop=stop).variables
+    order, exact = planned(scopes, node.domains, node.interface, node.separator, node.order, stop)
     relaxation, memory = attempts[0]
-    exact = plan_elimination(scopes, node.domains, order, node.separator)
     if relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
         listed = listed_elimination(ListedQuery(joined, node.domains, arithmetic), exact, memory, stop)
         if listed is not None:
             return UtilStep(listed.remaining(), listed)
-    query = Query([as_dense(table) for table in joined], node.domains, order, node.separator, arithmetic)
+    query = Query([as_dense(table) for table in joined], node.domains, order, node.separator, arithmetic, exact)
     named = replace(resources, user=f"agent {resources.user}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.types import Ints
 
@@ -22,6 +23,8 @@ class Query:
         Those that stay.
     arithmetic : Arithmetic
         What the tables are encoded in.
+    plan : Plan or None
+        Of exact elimination, where somebody has it already.
     """
 
     tables: Sequence[Table]
@@ -29,8 +32,14 @@ class Query:
     order: Sequence[int]
     keep: Sequence[int]
     arithmetic: Arithmetic
+    plan: Plan | None = None
 
     @property
     def scopes(self) -> list[tuple[int, ...]]:
         """The tables' scopes."""
         return [t.scope for t in self.tables]
+
+    @property
+    def exact(self) -> Plan:
+        """What exact elimination will do."""
+        return self.plan or plan_elimination(self.scopes, self.domains, self.order, self.keep)

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
+from dmcmc.inference.elimination.plan import Plan, check_memory
 from dmcmc.inference.elimination.plan_kernels import HUGE
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
@@ -138,9 +139,13 @@ class _Work:
     def __init__(self, query: Query, resources: Resources) -> None:
         self.query, self.resources, self.stop = query, resources, resources.backend.stop
         self.stop.check()
-        self.exact = plan_elimination(query.scopes, query.domains, query.order, query.keep)
-        self.least = least_z(query.scopes, query.order)
+        self.exact = query.exact
         self._plans: dict[tuple[int, bool], Plan] = {}
+
+    @cached_property
+    def least(self) -> int:
+        """The least z that mini-buckets may have."""
+        return least_z(self.query.scopes, self.query.order)
 
     def carry_out(self, relaxation: Relaxation, memory: int | None) -> Relaxed:
         """Answer the query in one way; :class:`ResourceError` if that does not fit."""

@@ -68,6 +68,23 @@ class FlatTables(NamedTuple):
         return FlatTables(scopes - scopes[0], self.scope[scopes[0] : scopes[-1]], at - at[0], self.data[at[0] : at[-1]])
 
 
+def side_by_side(parts: Sequence[FlatTables]) -> FlatTables:
+    """Return the tables of all parts, which are of one number type, one after another."""
+    if len(parts) == 1:
+        return parts[0]
+    return FlatTables(
+        *_following([part.scope_start for part in parts], [part.scope for part in parts]),
+        *_following([part.at for part in parts], [part.data for part in parts]),
+    )
+
+
+def _following(starts: Sequence[NDArray[np.int64]], pieces: Sequence[Array]) -> tuple[NDArray[np.int64], Array]:
+    """Return where the things of all pieces start when those stand one after another, and those."""
+    shifts = np.cumsum([0, *(start[-1] for start in starts)])
+    moved = [start[:-1] + shift for start, shift in zip(starts, shifts[:-1], strict=True)]
+    return np.concatenate([*moved, shifts[-1:]]), np.concatenate(pieces)
+
+
 def flatten(scopes: Sequence[Sequence[int]], tables: Sequence[Array], dtype: np.dtype[Any] | None = None) -> FlatTables:
     """Lay tables out one after another.
 

@@ -7,8 +7,8 @@ in all of it.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import numpy as np
@@ -22,6 +22,7 @@ from dmcmc.inference.orders.search_kernels import plain_order, search
 from dmcmc.inference.orders.subsets import FEW, cost_of, exact_order
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.memo import LARGEST, Memo, digest
 
 RULES = ("min-fill", "min-weight", "weighted-min-fill", "min-degree")
 DEPTH_FIRST_RULES = ("least-connected-first", "most-connected-first")  # the journal's heuristic, and the usual one
@@ -35,6 +36,7 @@ _HOPELESS = 1e13  # cells beyond which a small budget is not exceeded
 _HARD_LIMIT = 100_000_000  # words after which a rule is given up on huge graphs: about 0.2 s
 _KEPT = 256  # orders of large plans
 _KNOWN: dict[bytes, NDArray[np.int64]] = {}
+_ORDERS = Memo["Order"]()  # by graphs whose vertices are numbered as they are asked for
 _SCALE = 256  # weights are whole numbers of 1/256 bit, so that no choice hangs on a rounding error
 
 
@@ -177,9 +179,42 @@ def best_order(
     (0, 1, 2)
     """
     variables = np.array([*eliminate, *keep], dtype=np.int64)
-    count = len(eliminate)
-    if count == 0:
+    if not len(eliminate):
         return Order((), 0.0, 0.0, 0, "simplicial")
+    key = _key(scopes, domains, variables, len(eliminate), (budget, stake))
+    found = None if key is None else _ORDERS.find(key)
+    if found is None:
+        found = _searched_order(scopes, domains, variables, len(eliminate), (budget, stop, stake))
+        if key is not None and not stop.over:  # else it may depend on the clock
+            _ORDERS.put(key, found)
+    return replace(found, variables=tuple(variables[list(found.variables)].tolist()))
+
+
+def _key(
+    scopes: Sequence[Sequence[int]],
+    domains: NDArray[np.int64] | NDArray[np.float64],
+    variables: NDArray[np.int64],
+    count: int,
+    what: tuple[float, float | None],
+) -> Hashable:
+    """Return all that an order depends on, whatever the variables' numbers; None where that is much."""
+    if variables.size + len(scopes) > LARGEST:
+        return None
+    place = {v: i for i, v in enumerate(variables.tolist())}
+    inner = [place[v] for scope in scopes for v in scope]
+    lengths = np.fromiter(map(len, scopes), dtype=np.int64, count=len(scopes))
+    return digest(lengths, np.array(inner, dtype=np.int64), domains[variables].astype(np.float64)), count, what
+
+
+def _searched_order(
+    scopes: Sequence[Sequence[int]],
+    domains: NDArray[np.int64] | NDArray[np.float64],
+    variables: NDArray[np.int64],
+    count: int,
+    limits: tuple[float, Stop, float | None],
+) -> Order:
+    """Return the order of :func:`best_order`; its variables are places in ``variables``."""
+    budget, stop, stake = limits
     if count <= FEW and (exact := _exact(scopes, domains, variables, count)) is not None:
         return exact
     graph = _graph(scopes, variables, count, len(domains))
@@ -197,7 +232,7 @@ def best_order(
         order = _in_pieces(graph, sizes, weight, order, work, stop)
         separator, _, joined = bucket_tree(graph, sizes, order)
         cells, largest, width = totals(separator, joined, order)
-    return Order(tuple(variables[order].tolist()), cells, largest, width, _name(rule))
+    return Order(tuple(order.tolist()), cells, largest, width, _name(rule))
 
 
 def compile_search() -> None:
@@ -220,7 +255,7 @@ def _exact(
     if found is None:
         return None
     order, chosen = found
-    return Order(tuple(variables[order].tolist()), *cost_of(inner, sizes, order), "exact" if chosen else "simplicial")
+    return Order(tuple(order), *cost_of(inner, sizes, order), "exact" if chosen else "simplicial")
 
 
 def _worth(cells: float, budget: float) -> float:

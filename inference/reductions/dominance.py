@@ -9,7 +9,7 @@ from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.reductions.network import Network
 from dmcmc.inference.runtime.types import Array
 
-_RIVALS = 2  # values that all others of a variable are held against: the work stays linear in the tables
+RIVALS = 2  # values that all others of a variable are held against: the work stays linear in the tables
 
 
 def remove_dominated(network: Network) -> int:
@@ -30,7 +30,7 @@ def remove_dominated(network: Network) -> int:
 def remove_of(network: Network, v: int) -> int:
     """Hold a variable's values against the most promising ones; return how many went."""
     gone, tables, order = 0, list[Array](), np.zeros(0, dtype=np.intp)
-    for rank in range(_RIVALS):
+    for rank in range(RIVALS):
         if len(network.left[v]) <= max(1, rank):
             break
         if order.size != len(network.left[v]):

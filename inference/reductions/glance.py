@@ -1,23 +1,27 @@
 """A glance at a problem: whether reducing it is worth its time, by a sample of what could go."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.reductions.dominance import remove_of
+from dmcmc.inference.model.problem import Factor, Problem
+from dmcmc.inference.reductions.dominance import RIVALS
 from dmcmc.inference.reductions.limit import Limit
-from dmcmc.inference.reductions.network import Infeasible, Network
+from dmcmc.inference.reductions.network import Network
 from dmcmc.inference.reductions.small_buckets import pays
+from dmcmc.inference.runtime.memo import Memo, digest
+from dmcmc.inference.runtime.types import Array
 
 _SAMPLE = 32  # variables that are looked at
+_PAYING = Memo[list[bool]](64)
 
 
 def promise(problem: Problem) -> float:
     """Return about the part of the variables and values of a problem of dense tables that would go.
 
-    Looks at some of the variables that only their own agent meets, evenly spread: how many of them may be eliminated,
-    and how many of their values are dominated. What follows from that is not seen.
+    Nothing is forbidden. Looks at some of the variables that only their own agent meets, evenly spread: how many of
+    them may be eliminated, and how many of their values are dominated. What follows from that is not seen.
     """
     scope, lengths = problem.flat.scope, np.diff(problem.flat.scope_start)
     table = np.repeat(np.arange(lengths.size), lengths)  # of each variable in a scope
@@ -30,15 +34,62 @@ def promise(problem: Problem) -> float:
     if not own.size:
         return 0.0
     sample = own[np.linspace(0, own.size - 1, min(_SAMPLE, own.size)).astype(np.int64)].tolist()
-    near = tuple(problem.factors[t] for t in np.unique(table[np.isin(scope, sample)]).tolist())
-    try:
-        network = Network.of(replace(problem, factors=near), Limit())
-        if network is None:
-            return 0.0
-        gone = 0.0
-        for v in sample:
-            values = len(network.left[v])
-            gone += 1.0 if pays(network, v) else remove_of(network, v) / values if network.touching[v] else 1.0
-    except Infeasible:
-        return 1.0
+    near = np.unique(table[np.isin(scope, sample)]).tolist()
+    paying = _paying(problem, near, sample)
+    left = [v for v, pays in zip(sample, paying, strict=True) if not pays]
+    gone = len(sample) - len(left) + _dominated(problem, near, left)
     return gone / len(sample) * own.size / problem.n_variables
+
+
+def _paying(problem: Problem, near: Sequence[int], sample: Sequence[int]) -> list[bool]:
+    """Return which variables may be eliminated, by the scopes of the factors near them alone."""
+    factors = [problem.factors[t] for t in near]
+    lengths = np.array([len(factor.scope) for factor in factors], dtype=np.int64)
+    flat = np.array([v for factor in factors for v in factor.scope], dtype=np.int64)
+    key = digest(problem.domains, problem.owner, np.array(sample), lengths, flat)
+
+    def found() -> list[bool]:
+        without = tuple(Factor(factor.scope, np.zeros(factor.shape, dtype=np.int32)) for factor in factors)
+        network = Network.of(replace(problem, factors=without), Limit())
+        assert network is not None
+        return [pays(network, v) or not network.touching[v] for v in sample]
+
+    return _PAYING.get(key, found)
+
+
+def _dominated(problem: Problem, near: Sequence[int], variables: Sequence[int]) -> float:
+    """Return the parts of some variables' values that are dominated, added up; nothing is forbidden.
+
+    As :func:`.dominance.remove_of`, but of all at once, and each variable sees the others' values as they were.
+    """
+    tables: dict[tuple[int, int], list[tuple[int, Array]]] = {}
+    place = {v: i for i, v in enumerate(variables)}
+    for t in near:
+        factor = problem.factors[t]
+        for axis, v in enumerate(factor.scope):
+            if v in place:
+                table = factor.table.swapaxes(axis, 0).reshape(factor.table.shape[axis], -1)
+                tables.setdefault(table.shape, []).append((place[v], table))
+    most, count = int(problem.domains[list(variables)].max(initial=1)), len(variables)
+    worth, left = np.full((count, most), -np.inf), np.zeros((count, most), dtype=np.bool_)
+    sizes = problem.domains[list(variables)]
+    left[np.arange(most) < sizes[:, None]] = True
+    worth[left] = 0.0
+    stacks = []
+    for (size, _), found in tables.items():
+        rows, stack = np.array([row for row, _ in found]), np.stack([table for _, table in found]).astype(np.float64)
+        stacks.append((rows, stack))
+        np.add.at(worth[:, :size], rows, stack.mean(axis=2))
+    rivals = np.argsort(-worth, axis=1, kind="stable")[:, 0]
+    for _ in range(RIVALS):
+        lead = np.zeros((count, most))
+        for rows, stack in stacks:
+            best = stack[np.arange(rows.size), rivals[rows]]
+            np.add.at(lead[:, : stack.shape[1]], rows, (best[:, None, :] - stack).min(axis=2))
+        beaten = left & (lead >= 0)
+        beaten[np.arange(count), rivals] = False
+        left &= ~beaten
+        others = np.where(left, worth, -np.inf)
+        others[np.arange(count), rivals] = -np.inf
+        rivals = np.where(others.max(axis=1) > -np.inf, others.argmax(axis=1), rivals)
+    return float(((sizes - left.sum(axis=1)) / sizes).sum())

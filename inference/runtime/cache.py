@@ -23,13 +23,22 @@ _COMPILED = (b"njit", b"cuda.jit", b"cuda_jit")
 
 def cache_root() -> Path:
     """Return the folder for this user's cached files, where the platform has them; XDG_CACHE_HOME goes before that."""
-    base = os.environ.get("XDG_CACHE_HOME")
+    return _cache_root(os.environ.get("XDG_CACHE_HOME"))
+
+
+@lru_cache
+def _cache_root(base: str | None) -> Path:
     return Path(base) / "dmcmc" if base else user_cache_path("dmcmc", appauthor=False)
 
 
 def kernel_cache() -> Path:
     """Return our folder for the kernels as they are now."""
-    return cache_root() / f"kernels-{platform.node() or 'node'}-{_sources()[0]}"
+    return _kernel_cache(cache_root(), _sources()[0])
+
+
+@lru_cache
+def _kernel_cache(root: Path, sources: str) -> Path:
+    return root / f"kernels-{platform.node() or 'node'}-{sources}"
 
 
 def kernel_folder() -> Path | None:
@@ -44,12 +53,16 @@ def warm_marker(what: str) -> Path | None:
     It stands beside the kernels and is named after all that makes Numba compile them again.
     """
     folder = kernel_folder()
-    if folder is None:
-        return None
+    return None if folder is None else folder / _marker(what, _sources())
+
+
+@lru_cache
+def _marker(what: str, sources: tuple[str, int]) -> str:
+    """Return the name of a marker."""
     from numba import __version__
 
-    text = f"{what} {_sources()} {Path(__file__).resolve()} {sys.version} {__version__} {platform.node()}"
-    return folder / f"warm-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    text = f"{what} {sources} {Path(__file__).resolve()} {sys.version} {__version__} {platform.node()}"
+    return f"warm-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @lru_cache

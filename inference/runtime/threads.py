@@ -53,7 +53,7 @@ if hasattr(os, "register_at_fork"):  # a forked process has none of its parent's
 
 
 def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop = NO_STOP) -> bool:
-    """Run tasks on ``threads`` threads, or one after the other on one; the first error is raised when all ended.
+    """Run tasks on ``threads`` threads, or one after the other on this one; the first error is raised when all ended.
 
     Those that have not begun when it is time to stop are left out; returns whether none was.
     """
@@ -66,11 +66,12 @@ def run_parallel(tasks: Iterable[Callable[[], None]], threads: int, stop: Stop =
         else:
             left_out = True
 
-    if threads <= 1:
-        for task in tasks:
+    waiting = list(tasks)
+    if threads <= 1 or len(waiting) == 1:  # another thread would take longer to begin than small tasks take
+        for task in waiting:
             run(task)
         return not left_out
-    futures = [_pool(threads).submit(run, task) for task in tasks]
+    futures = [_pool(threads).submit(run, task) for task in waiting]
     try:
         for future in futures:
             future.exception()

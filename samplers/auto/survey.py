@@ -5,11 +5,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.flat import flatten, magnitudes
+from dmcmc.inference.model.flat import magnitudes
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.memo import Memo
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.effort import bucket_efforts
 
@@ -95,12 +96,12 @@ def survey(
     """
     if planned:
         order, plan = local.order, local.plan
+        places = {v: i for i, v in enumerate(local.hidden)}
+        work = _COUNTED.get((local.shape, tuple(places[v] for v in order.variables)), lambda: _count(local, plan))
     else:
         order, plan = Order((), 0.0, 0.0, 0), plan_elimination([], np.zeros(0, dtype=np.int64), [])
-    cells = plan.program.cells.astype(np.float64)
-    on_gpu, efforts = cells >= _GPU_BUCKET, bucket_efforts(plan)
+        work = _count(local, plan)
     members = np.array(local.hidden or local.interface, dtype=np.int64)
-    pairs, triangles = _graph(local)
     return Survey(
         agent=local.agent,
         hidden=len(local.hidden),
@@ -109,19 +110,42 @@ def survey(
         listed=listed,
         width=order.width,
         cells=order.cells,
-        effort=float(efforts.sum()),
-        shared=float(efforts[cells >= _LARGE].sum()),
-        device=float(cells[on_gpu].sum()),
-        device_effort=float(efforts[on_gpu].sum()),
-        device_buckets=int(on_gpu.sum()),
+        **work._asdict(),
         bytes=plan.entries * arithmetic.dtype.itemsize,
         updates=float(listed or local.rows) * runs * samples * len(local.hidden),
         values=float(local.domains[members].mean()) if members.size else 1.0,
-        pairs=pairs,
-        triangles=triangles,
-        weight=float(sum(magnitudes(flatten([f.scope for f in local.factors], [f.table for f in local.factors])))),
+        weight=float(sum(magnitudes(local.flat))),
         obstacle=_obstacle(local, listed, memory, arithmetic),
         left=tuple({plan.scope(t): None for t in plan.remaining}) if planned else (local.interface,),
+    )
+
+
+class _Counted(NamedTuple):
+    """What is counted once for all agents of one shape; as in :class:`Survey`."""
+
+    effort: float
+    shared: float
+    device: float
+    device_effort: float
+    device_buckets: int
+    pairs: int
+    triangles: int
+
+
+_COUNTED = Memo[_Counted]()
+
+
+def _count(local: LocalProblem, plan: Plan) -> _Counted:
+    """Count what an agent's elimination takes, and its graph."""
+    cells = plan.program.cells.astype(np.float64)
+    on_gpu, efforts = cells >= _GPU_BUCKET, bucket_efforts(plan)
+    return _Counted(
+        float(efforts.sum()),
+        float(efforts[cells >= _LARGE].sum()),
+        float(cells[on_gpu].sum()),
+        float(efforts[on_gpu].sum()),
+        int(on_gpu.sum()),
+        *_graph(local),
     )
 
 

@@ -17,7 +17,7 @@ from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.elimination.plan import check_memory, plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.model.flat import side_by_side
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array
@@ -102,9 +102,10 @@ def at_once(problems: Sequence[LocalProblem], backend: Backend | None) -> list[l
 
 def _solve(problems: Sequence[LocalProblem], sampling: Sampling) -> list[SampledTable]:
     """Eliminate agents; what several took together counts for each by its cells."""
+    if not problems:
+        return []
     start, arithmetic = time.perf_counter(), sampling.arithmetic
-    factors = [factor for local in problems for factor in local.factors]
-    flat = arithmetic.encode_flat(flatten([f.scope for f in factors], [f.table for f in factors]))
+    flat = side_by_side([arithmetic.encode_flat(local.flat) for local in problems])
     found = []
     for batch in sampling.backend.eliminate_all(flat, [local.plan for local in problems], arithmetic):
         lefts = [done.remaining() for done in batch]

@@ -1,6 +1,6 @@
 """What a warm solve of small meeting problems takes in a process that has solved some before, and where that goes.
 
-    python -m benchmarks.solving.warm [--device cuda] [--repeats 20] [--profile 40]
+    python -m benchmarks.warm [--device cuda] [--repeats 20] [--profile 40]
 
 Of each size: the median of all repeats, of the same problem and of problems of the same size with other tables; the
 time by phase; that the answer is the CPU's, to the bit; and with ``--profile`` the functions that took longest. With

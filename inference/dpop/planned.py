@@ -1,0 +1,57 @@
+"""Orders and plans of UTIL steps: those of a step of the same shape, where there has been one in this process."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.runtime.compile import writable
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.memo import LARGEST, Memo
+from dmcmc.inference.runtime.types import Ints
+
+
+class Planned(NamedTuple):
+    """In which order variables are eliminated, and what that does."""
+
+    order: tuple[int, ...]
+    plan: Plan
+
+
+_PLANS = Memo[Planned]()
+
+
+def planned(
+    scopes: Sequence[tuple[int, ...]],
+    domains: Ints,
+    eliminate: Sequence[int],
+    keep: Sequence[int],
+    given: Sequence[int] | None = None,
+    stop: Stop = NO_STOP,
+) -> Planned:
+    """Return how some variables are eliminated exactly from tables over some scopes.
+
+    Parameters
+    ----------
+    given
+        The order, where there is one; None: one is searched for.
+    """
+
+    def made() -> Planned:
+        order = best_order(scopes, domains, eliminate, keep, stop=stop).variables if given is None else tuple(given)
+        return Planned(order, plan_elimination(scopes, domains, order, keep))
+
+    if len(scopes) + len(eliminate) + len(keep) > LARGEST:
+        return made()
+    sizes = domains[np.array([*eliminate, *keep], dtype=np.int64)].tobytes()
+    key = tuple(scopes), tuple(eliminate), tuple(keep), sizes, domains.size, None if given is None else tuple(given)
+    found = _PLANS.find(key)
+    if found is None:
+        found = made()
+        if not stop.over:  # else the order may depend on the clock
+            _PLANS.put(key, found)
+    program = found.plan.program._replace(domains=writable(domains))
+    return found._replace(plan=replace(found.plan, program=program))
