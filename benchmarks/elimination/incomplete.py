@@ -7,9 +7,11 @@ the GPU. Then a bucket: three tables over three variables each, of some density,
 is eliminated; incomplete and dense, all cores. ``as rows``, ``as dense`` and ``chosen``: the message as an elimination
 that filters makes it, either way by force, and as it chooses, beside the better of the two: what is dense is compared
 entry by entry with what can win, and listed. Its bounds, the same for all, are not counted. The least of some turns,
-which the three take one after another. GB/s: of the rows of the message, beside what a copy moves.
+which the three take one after another; with ``--processor`` of the processor's time, on one thread: other work on the
+machine hardly changes that. GB/s: of the rows of the message, beside what a copy moves.
 """
 
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -85,17 +87,21 @@ class Always:
         return True
 
 
-def made(query: Query, dense: float) -> tuple[float, bool]:
+def made(query: Query, dense: float, processor: bool) -> tuple[float, bool]:
     """Make the bucket's message as an elimination does; return the seconds, and whether it was from dense tables.
 
     Parameters
     ----------
     dense
         Joined cells up to which buckets are dense in any case; 0: none is.
+    processor
+        Whether the seconds are of one thread's processor.
     """
-    work = Filtering(replace(query, order=range(6), keep=()), None, 2, MOST, cores(), dense=int(dense))
+    threads = 1 if processor else cores()
+    work = Filtering(replace(query, order=range(6), keep=()), None, 2, MOST, threads, dense=int(dense))
+    start = time.process_time()
     _, seconds = timed(partial(work.message, 0), 1, 0)
-    return seconds.least, 0 in work.joined
+    return time.process_time() - start if processor else seconds.least, 0 in work.joined
 
 
 def agreement(say: Report, agreements: int) -> None:
@@ -122,7 +128,7 @@ def agreement(say: Report, agreements: int) -> None:
     say()
 
 
-def densities(say: Report, size: int) -> None:
+def densities(say: Report, size: int, processor: bool) -> None:
     """Measure a bucket at every density."""
     block = np.zeros(1 << 26, dtype=np.uint8)
     _, copied = timed(block.copy, 5)
@@ -140,7 +146,7 @@ def densities(say: Report, size: int) -> None:
         plan = plan_elimination(query.scopes, query.domains, query.order, query.keep)
         message, rows = timed(partial(join, query), 3, enough=2)
         _, dense = timed(partial(eliminate, query.tables, plan, query.arithmetic, cores()), 3)
-        turns = [[made(query, how) for how in (0, 1 << 62, DENSE)] for _ in range(TURNS)]
+        turns = [[made(query, how, processor) for how in (0, 1 << 62, DENSE)] for _ in range(TURNS)]
         ways = [1e3 * min(turn[way][0] for turn in turns) for way in range(3)]
         how = "dense" if turns[0][2][1] else "rows"
         gpu: list[float | None] = [None, None]
@@ -160,11 +166,12 @@ def main() -> None:
     parser = options(__file__, __doc__)
     parser.add_argument("--agreements", type=int, default=1000, help="random buckets that are compared")
     parser.add_argument("--sizes", type=int, nargs="*", default=[12, 24], help="values of a variable")
+    parser.add_argument("--processor", action="store_true", help="processor time of one thread for the choice")
     given = parser.parse_args()
     say = Report(__file__, given)
     agreement(say, given.agreements)
     for size in given.sizes:
-        densities(say, size)
+        densities(say, size, given.processor)
     say.keep()
 
 

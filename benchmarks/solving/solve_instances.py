@@ -8,9 +8,10 @@ partition functions are left out. ``--jobs`` runs instances side by side, each o
 of the solve, start-up and reading not counted. The last columns are log10 of the partition function, ours and that of
 the list, where the manifest has one.
 
-With ``--timed --before FOLDER`` each instance is solved by that checkout, too, on the same cores: now, before, before,
-now. The last columns are the least seconds of both in which they have proven it, and ``SLOWER`` where this version
-takes more than 1.2 times as long and a tenth of a second, or has not proven what the other has.
+With ``--timed --before FOLDER`` each instance is solved by that checkout, too, on the same cores: now, before, and
+where that has proven it, before and now again. The last columns are the least seconds of both in which they have
+proven it, and ``SLOWER`` where this version takes more than 1.2 times as long and a tenth of a second, or has not
+proven what the other has.
 
 With ``--timed --toulbar2`` they are what toulbar2 finds alone, on one core in as many seconds, and when it has proven
 it (``-``: it has not); ``late`` where it has, and the run, beside which it is too, has not in 1.5 times its seconds and
@@ -93,7 +94,9 @@ def measured(path: Path, line: dict[str, str], given: argparse.Namespace, cores:
     beside = compared(path, found, limit) if given.timed and given.toulbar2 else ""
     if given.timed and given.before:
         before = partial(timed, command=[*programs(given)["before"], "solve", "--json"])
-        beside += paired([found, before(), before(), timed()])
+        theirs = before()
+        again = [before(), timed()] if proven(theirs) else []
+        beside += paired([found, *again[1:]], [theirs, *again[:1]])
     if "error" in found:
         return f"{line['file']:34s} {line['optimum'][:14]:>14s} {found['error'][:110]}{beside}"
     gap = "-" if found["gap"] is None else f"{100 * found['gap']:.3g} %"
@@ -109,10 +112,14 @@ def measured(path: Path, line: dict[str, str], given: argparse.Namespace, cores:
     return text
 
 
-def paired(runs: Sequence[dict[str, Any]]) -> str:
-    """Return the seconds to a proof now, and before, of runs now, before, before and now; and whether it is slower."""
-    seconds = [run["time"] if run.get("status") in ("optimal", "infeasible") else math.inf for run in runs]
-    now, before = min(seconds[0], seconds[3]), min(seconds[1:3])
+def proven(found: dict[str, Any]) -> bool:
+    """Return whether a run has ended with a proof."""
+    return found.get("status") in ("optimal", "infeasible")
+
+
+def paired(ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]]) -> str:
+    """Return the seconds to a proof of runs now, and before; and whether it is slower."""
+    now, before = (min(run["time"] if proven(run) else math.inf for run in runs) for runs in (ours, theirs))
     slower = before < math.inf and now > _SLOWER * before + _NOTICED
     columns = [f"{value:.2f}" if value < math.inf else "-" for value in (now, before)]
     return f"  {columns[0]:>8s} {columns[1]:>8s} {'SLOWER' if slower else ''}".rstrip()
@@ -121,8 +128,7 @@ def paired(runs: Sequence[dict[str, Any]]) -> str:
 def compared(path: Path, found: dict[str, Any], limit: float) -> str:
     """Return what toulbar2 finds alone, when it is through, and whether a run was later than it may be."""
     theirs = alone(path, limit)
-    proven = found.get("status") in ("optimal", "infeasible")
-    late = theirs.proven and not (proven and found["time"] <= 1.5 * theirs.seconds + 2)
+    late = theirs.proven and not (proven(found) and found["time"] <= 1.5 * theirs.seconds + 2)
     by = "by toulbar2" if any(point["by"] == "toulbar2" for point in found.get("trace", ())[-1:]) else ""
     seconds = f"{theirs.seconds:.2f}" if theirs.proven else "-"
     return f"  {shown(theirs.objective):>14s} {seconds:>8s} {'late' if late else '':4s} {by}".rstrip()

@@ -27,6 +27,7 @@ from dmcmc.inference.runtime.types import Array, Ints
 _BLOCK = 1 << 13  # rows of a block: some milliseconds of a kernel
 _RANGES = 256  # at least, where there are as many rows
 _SAMPLE = 32  # one in so many ranges is carried here before the rest is carried elsewhere
+_GLANCE = 64  # one in so many says how many candidates there will be: on one thread, so it has to be little
 
 Rows = tuple[Ints, Array]
 
@@ -124,7 +125,7 @@ class Making:
         self._ranges = self._cut(stop)
         if not self._ranges:
             return 0.0
-        before, sample, found = self._tried, self._in_no_order()[: max(1, len(self._ranges) // _SAMPLE)], 0.0
+        before, sample, found = self._tried, self._in_no_order()[: max(1, len(self._ranges) // _GLANCE)], 0.0
         for made, i in enumerate(sample, 1):
             self._carry(i, stop)
             found = (self._tried - before) * len(self._ranges) / made

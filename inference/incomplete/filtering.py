@@ -170,10 +170,13 @@ class Filtering:
             return self._dense(b, stop)
         if self._making is None:
             bucket = Bucket(variable, separator, inputs, self.outside.of(b), self.query.domains, self.arithmetic)
+            work = cells * (1 + _ENTRY / size)  # of dense tables
+            if fits and work <= _START and cells * self._fill(b) >= 1:  # a sample of rows takes as long
+                self._room.take(0, int(work / (_ROW + _VALUE * size)))
+                return self._dense(b, stop)
             scope, steps = steps_of(bucket, self.relaxing)
             self._room.rows = self._room_for_rows()
             self._making = Making(scope, steps, size, self.arithmetic, self._threshold(), self._room)
-            work = cells * (1 + _ENTRY / size)  # of dense tables
             if fits and self._expected(max(0.0, work - _START) / (_ROW + _VALUE * size), stop):
                 self._making = None
                 self._room.take(0, int(work / (_ROW + _VALUE * size)))
@@ -196,6 +199,16 @@ class Filtering:
             return self._making.expected(rows, stop) > rows
         except TooMuch:
             return True
+
+    def _fill(self, b: int) -> float:
+        """Return the part of a bucket's joined entries that is possible, if its tables' possible ones are unrelated."""
+        fill = 1.0
+        for table in (one.table for one in self._inputs[b]):
+            if isinstance(table, Incomplete):
+                fill *= table.rows / max(1.0, size_of(table.scope, self.query.domains))
+            else:
+                fill *= np.count_nonzero(table.values >= self.arithmetic.threshold) / table.values.size
+        return fill
 
     def _fits_dense(self, b: int) -> bool:
         """Return whether a bucket's tables have room as dense ones."""

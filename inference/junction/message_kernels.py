@@ -4,24 +4,31 @@
 A clique's assignments are (h, l), l its trailing variables taken together: a row. h is counted like an odometer; for
 each h the tables are added up to one row, which is put to what is asked for. Sums of exponentials are taken relative to
 the largest term of each entry, found by a first pass: no entry underflows, whatever the others are.
+
+A message has the entries that agree with the evidence that it was made under, and no others: they follow each other in
+its place. One whose separator has a variable of which something else is observed afterwards is always made anew.
 """
 
 import numpy as np
 
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.junction.product_kernels import (
-    back_to_logarithms,
+    add_row,
     clear_numbers,
+    entries_of,
+    keep_numbers,
     linearise,
     normalise_numbers,
     sweep_products,
+    take_logarithms,
     takes_products,
 )
 from dmcmc.inference.runtime.compile import njit
 
 _LOG_SUM = LOG_SUM
 _WIDEST = 1 << 10  # entries of a row
-_NUMBER, _DENSE, _GATHERED = 0, 1, 2  # how a table varies with the row: not at all, entry by entry, or otherwise
+_NUMBER, _GATHERED = 0, 1  # of what describe returns as runs
+_SHORT = 4  # entries that are not worth a run
 MAXIMISE, ADD, PROJECT = 0, 1, 2  # what a sweep does with a row: raise to it, add its exponentials, or its shares
 # What is made for a clique: its message to the parent, the parent's to it, tables of variables that are nowhere else,
 # tables of variables that its separator has.
@@ -54,8 +61,8 @@ def describe(program, scope, tables):
         Where the first entry of each table is.
     strides : (tables, k) int64
         Of h.
-    kind : (tables,) int64
-        How a table varies with l.
+    run : (tables,) int64
+        How a table varies with l: not at all (0), or how many of its entries follow each other wherever one begins.
     offsets : (tables, width) int64
         Where its entries for every l are, relative to that for l = 0.
     """
@@ -65,53 +72,56 @@ def describe(program, scope, tables):
     k, count = sizes.size - axes, tables.size
     at = program.at[tables]
     strides = np.zeros((count, k), dtype=np.int64)
-    kind = np.zeros(count, dtype=np.int64)
+    run = np.zeros(count, dtype=np.int64)
     offsets = np.zeros((count, width), dtype=np.int64)
     step_of = np.zeros(sizes.size, dtype=np.int64)
     for i in range(count):
         t = tables[i]
+        packed = is_message(program, t)
         step_of[:] = 0
         step, position = 1, sizes.size - 1
         for s in range(program.scope_start[t + 1] - 1, program.scope_start[t] - 1, -1):
             while scope[position] != program.scope[s]:
                 position -= 1
             step_of[position] = step
-            at[i] += max(seen[position], 0) * step
-            step *= sizes[position]
+            at[i] += 0 if packed else max(seen[position], 0) * step
+            step *= left[position] if packed else sizes[position]
         strides[i] = step_of[:k]
         done, dense = 1, True
         for j in range(sizes.size - 1, k - 1, -1):  # the offsets of l's last axes, repeated for every value of the next
             if left[j] == 1:
                 continue
-            if step_of[j] > 0:
-                kind[i] = _GATHERED
+            if step_of[j] > 0 and run[i] == _NUMBER:
+                run[i] = _GATHERED
             dense &= step_of[j] == done
             for value in range(1, left[j]):
                 for other in range(done):
                     offsets[i, value * done + other] = offsets[i, other] + value * step_of[j]
             done *= left[j]
-        if dense and done > 1:
-            kind[i] = _DENSE
-    return left[:k], width, at, strides, kind, offsets
+            if dense and done >= min(_SHORT, width):
+                run[i] = done
+    return left[:k], width, at, strides, run, offsets
 
 
 @njit(nogil=True, error_model="numpy")
-def add_up(row, arena, count, here, kind, offsets, lowest):
+def add_up(row, arena, count, here, run, offsets, lowest):
     """Write the sum of some tables, clamped, to a row; return whether anything is allowed in it."""
     number = row.dtype.type
     total = number(0)
     for t in range(count):
-        if kind[t] == _NUMBER:
+        if run[t] == _NUMBER:
             total = max(number(total + arena[here[t]]), lowest)
     if total < lowest / 2:
         return False
     row[:] = total
     for t in range(count):
-        if kind[t] == _DENSE:
-            table = arena[here[t] : here[t] + row.size]
-            for i in range(row.size):
-                row[i] = max(number(row[i] + table[i]), lowest)
-        elif kind[t] == _GATHERED:
+        if run[t] > _GATHERED:
+            for first in range(0, row.size, run[t]):
+                start = here[t] + offsets[t, first]
+                table, part = arena[start : start + run[t]], row[first : first + run[t]]
+                for i in range(part.size):
+                    part[i] = max(number(part[i] + table[i]), lowest)
+        elif run[t] == _GATHERED:
             place = offsets[t]
             for i in range(row.size):
                 row[i] = max(number(row[i] + arena[here[t] + place[i]]), lowest)
@@ -119,53 +129,34 @@ def add_up(row, arena, count, here, kind, offsets, lowest):
 
 
 @njit(nogil=True, error_model="numpy")
-def raise_to(out, at, kind, offsets, row):
+def raise_to(out, at, run, offsets, row):
     """Raise entries to the largest of a row that belongs to them."""
-    if kind == _NUMBER:
+    if run == _NUMBER:
         for i in range(row.size):
             out[at] = max(out[at], row[i])
-    elif kind == _DENSE:
-        to = out[at : at + row.size]
-        for i in range(row.size):
-            to[i] = max(to[i], row[i])
+    elif run > _GATHERED:
+        for first in range(0, row.size, run):
+            start = at + offsets[first]
+            to, part = out[start : start + run], row[first : first + run]
+            for i in range(part.size):
+                to[i] = max(to[i], part[i])
     else:
         for i in range(row.size):
             out[at + offsets[i]] = max(out[at + offsets[i]], row[i])
 
 
 @njit(nogil=True, error_model="numpy")
-def add_relative(out, top, at, kind, offsets, row, lowest):
+def add_relative(out, top, at, run, offsets, row, lowest):
     """Add exp(row − top) to ``out``; ``top`` has the same places, −∞ where nothing is allowed."""
-    if kind == _NUMBER:
+    if run == _NUMBER:
         total = 0.0
         for i in range(row.size):
             total += np.exp(row[i] - top[at])
         out[at] += total
-    elif kind == _DENSE:
-        for i in range(row.size):
-            if row[i] > lowest:
-                out[at + i] += np.exp(row[i] - top[at + i])
     else:
         for i in range(row.size):
             if row[i] > lowest:
                 out[at + offsets[i]] += np.exp(row[i] - top[at + offsets[i]])
-
-
-@njit(nogil=True, error_model="numpy")
-def add_shares(out, at, kind, offsets, shares):
-    """Add shares of a row to the entries that they belong to."""
-    if kind == _NUMBER:
-        total = 0.0
-        for i in range(shares.size):
-            total += shares[i]
-        out[at] += total
-    elif kind == _DENSE:
-        to = out[at : at + shares.size]
-        for i in range(shares.size):
-            to[i] += shares[i]
-    else:
-        for i in range(shares.size):
-            out[at + offsets[i]] += shares[i]
 
 
 @njit(nogil=True, error_model="numpy")
@@ -185,7 +176,7 @@ def sweep(arena, out, top, count, parts, lowest, what, peak, begin, end):
     what : int
         MAXIMISE raises the others to the sums; ADD adds exponentials relative to ``top``, PROJECT to ``peak``.
     """
-    high, width, at, strides, kind, offsets = parts
+    high, width, at, strides, run, offsets = parts
     k = high.size
     here, digit = at.copy(), np.zeros(k, dtype=np.int64)
     rest = begin
@@ -198,21 +189,21 @@ def sweep(arena, out, top, count, parts, lowest, what, peak, begin, end):
     shares = np.empty(width if what == PROJECT else 0, dtype=np.float64)
     largest = lowest
     for _ in range(begin, end):
-        if add_up(row, arena, count, here, kind, offsets, lowest):
+        if add_up(row, arena, count, here, run, offsets, lowest):
             if what == MAXIMISE:
                 for i in range(width):
                     largest = max(largest, row[i])
                 for t in range(count, at.size):
-                    raise_to(out, here[t], kind[t], offsets[t], row)
+                    raise_to(out, here[t], run[t], offsets[t], row)
             elif what == ADD:
                 for t in range(count, at.size):
-                    if kind[t] != _NUMBER or top[here[t]] > lowest:
-                        add_relative(out, top, here[t], kind[t], offsets[t], row, lowest)
+                    if run[t] != _NUMBER or top[here[t]] > lowest:
+                        add_relative(out, top, here[t], run[t], offsets[t], row, lowest)
             else:
                 for i in range(width):
                     shares[i] = np.exp(row[i] - peak)
                 for t in range(count, at.size):
-                    add_shares(out, here[t], kind[t], offsets[t], shares)
+                    add_row(out, here[t], run[t], offsets[t], shares)
         for j in range(k - 1, -1, -1):
             digit[j] += 1
             if digit[j] < high[j]:
@@ -276,6 +267,13 @@ def scope_of(program, t):
 
 
 @njit(nogil=True)
+def is_message(program, t):
+    """Return whether a table is a message."""
+    factors = program.factor_start[program.parent.size]
+    return factors <= t < factors + 2 * program.parent.size
+
+
+@njit(nogil=True)
 def nothing_to_make(program, clique, what):
     """Return whether there is nothing of a kind for a clique."""
     if what == SHOW:
@@ -289,14 +287,14 @@ def nothing_to_make(program, clique, what):
 def empty(program, arena, targets, lowest):
     """Fill tables with −∞."""
     for t in targets:
-        arena[program.at[t] : program.at[t + 1]] = lowest
+        arena[program.at[t] : program.at[t] + entries_of(program, t)] = lowest
 
 
 @njit(nogil=True, error_model="numpy")
 def clear(program, arena, targets, lowest):
     """Let there be one −∞, whatever was added to it."""
     for t in targets:
-        for i in range(program.at[t], program.at[t + 1]):
+        for i in range(program.at[t], program.at[t] + entries_of(program, t)):
             if arena[i] < lowest / 2:
                 arena[i] = lowest
 
@@ -325,7 +323,7 @@ def make(program, arena, twins, what, cliques, lowest, operation):
     A message is all that its sender has but from the receiver, projected to the separator; a root's message up is the
     total. Shown are probabilities, or the best with each value. ``twins`` are those of :mod:`.product_kernels`.
     """
-    numbers, peak, low = twins
+    numbers, peak, low, stale = twins
     for clique in cliques:
         if nothing_to_make(program, clique, what):
             continue
@@ -340,6 +338,8 @@ def make(program, arena, twins, what, cliques, lowest, operation):
             sweep_products(numbers, count, parts, 0, rows)
             finish_products(program, arena, twins, what, tables[:count], targets)
             continue
+        if operation == _LOG_SUM:
+            take_logarithms(program, arena, twins, tables[:count])
         empty(program, arena, targets, lowest)
         largest = sweep(arena, arena, arena, count, parts, lowest, MAXIMISE, lowest, 0, rows)
         if operation != _LOG_SUM:
@@ -351,20 +351,22 @@ def make(program, arena, twins, what, cliques, lowest, operation):
                 sweep(arena, arena, arena, count, parts, lowest, PROJECT, largest, 0, rows)
             normalise(program, arena, targets)
         else:
-            out = arena[program.at[targets[0]] : program.at[targets[0] + 1]]
+            first = program.at[targets[0]]
+            out = arena[first : first + entries_of(program, targets[0])]
             top, total = out.copy(), np.zeros(out.size, dtype=arena.dtype)
-            parts[2][count] -= program.at[targets[0]]
+            parts[2][count] -= first
             sweep(arena, total, top, count, parts, lowest, ADD, lowest, 0, rows)
             set_logarithms(out, top, total, lowest)
             linearise(program, arena, numbers, peak, low, targets)
+            stale[targets[0]] = False
 
 
 @njit(nogil=True, error_model="numpy")
 def finish_products(program, arena, twins, what, tables, targets):
-    """Write what sums of products are: probabilities, or a message's logarithms and its twin."""
-    numbers, peak, low = twins
+    """Write what sums of products are: probabilities, or a message's twin; of a root's the logarithm, too."""
     if what >= SHOW:
-        normalise_numbers(program, arena, numbers, targets)
+        normalise_numbers(program, arena, twins[0], targets)
     else:
-        back_to_logarithms(program, arena, numbers, peak, tables, targets[0])
-        linearise(program, arena, numbers, peak, low, targets)
+        keep_numbers(program, twins, tables, targets[0])
+        if program.at[targets[0] + 1] == program.at[targets[0]] + 1:
+            take_logarithms(program, arena, twins, targets)

@@ -30,12 +30,19 @@ from dmcmc.inference.junction.message_kernels import (
     set_logarithms,
     sweep,
 )
-from dmcmc.inference.junction.product_kernels import clear_numbers, linearise, sweep_products, takes_products
+from dmcmc.inference.junction.product_kernels import (
+    clear_numbers,
+    entries_of,
+    linearise,
+    sweep_products,
+    take_logarithms,
+    takes_products,
+)
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Array, Ints
 
-Twins = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]
+Twins = tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]
 
 _LOOK = 1 << 23  # entries of cliques between two looks at the time: about a tenth of a second
 
@@ -93,13 +100,13 @@ class Passes:
 
     @cached_property
     def twins(self) -> Twins:
-        """The tables as numbers, with their largest entries and how far the least is below: see product_kernels."""
+        """The tables as numbers, their largest entries, how far the least is below, what is stale; product_kernels."""
         layout, sums = self.layout, self.semiring.operation == LOG_SUM
         numbers = np.zeros(layout.entries if sums else 0, dtype=np.float64)
         peak, low = np.zeros((2, layout.program.at.size - 1))
         if sums:
             linearise(layout.program, self.arena, numbers, peak, low, np.arange(len(layout.factors)))
-        return numbers, peak, low
+        return numbers, peak, low, np.zeros(peak.size, dtype=np.bool_)
 
     @property
     def _lowest(self) -> Any:
@@ -112,13 +119,15 @@ class Passes:
             return
         tables, count, scope = job(program, clique, what)
         targets, parts = tables[count:], describe(program, scope, tables)
-        numbers, peak, low = self.twins
+        numbers, peak, low, stale = self.twins
         if self.semiring.operation == LOG_SUM and takes_products(low, tables[:count]):
             clear_numbers(program, numbers, targets)
             for begin, end in self._pieces(parts):
                 sweep_products(numbers, count, parts, begin, end)
             finish_products(program, arena, self.twins, what, tables[:count], targets)
             return
+        if self.semiring.operation == LOG_SUM:
+            take_logarithms(program, arena, self.twins, tables[:count])
         empty(program, arena, targets, lowest)
         largest = max(self._sweep((arena, arena), count, parts, MAXIMISE, lowest))
         if self.semiring.operation != LOG_SUM:
@@ -130,12 +139,14 @@ class Passes:
                 list(self._sweep((arena, arena), count, parts, PROJECT, largest))
             normalise(program, arena, targets)
         else:
-            out = arena[program.at[targets[0]] : program.at[targets[0] + 1]]
+            first = program.at[targets[0]]
+            out = arena[first : first + entries_of(program, targets[0])]
             top, total = out.copy(), np.zeros_like(out)
-            parts[2][count] -= program.at[targets[0]]
+            parts[2][count] -= first
             list(self._sweep((total, top), count, parts, ADD, lowest))
             set_logarithms(out, top, total, lowest)
             linearise(program, arena, numbers, peak, low, targets)
+            stale[targets] = False
 
     def _pieces(self, parts: Any) -> Iterator[tuple[int, int]]:
         """Yield ranges of a clique's rows, with looks at the time."""

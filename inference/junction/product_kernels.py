@@ -10,15 +10,29 @@ import numpy as np
 
 from dmcmc.inference.runtime.compile import njit
 
-_NUMBER, _DENSE = 0, 1  # as in message_kernels
+_NUMBER, _GATHERED = 0, 1  # as in message_kernels
 _REACH = 600.0  # logarithm of the least product, below the largest: floats have 708
+
+
+@njit(nogil=True)
+def entries_of(program, t):
+    """Return how many entries of a table are in use: of messages those that agree with the evidence."""
+    factors = program.factor_start[program.parent.size]
+    if t < factors or t >= factors + 2 * program.parent.size:
+        return program.at[t + 1] - program.at[t]
+    entries = 1
+    for s in range(program.scope_start[t], program.scope_start[t + 1]):
+        if program.observed[program.scope[s]] < 0:
+            entries *= program.domains[program.scope[s]]
+    return entries
 
 
 @njit(nogil=True, error_model="numpy")
 def linearise(program, arena, numbers, peak, low, tables):
     """Write the twins of some tables, the largest entry of each, and how far the least that is possible is below it."""
     for t in tables:
-        begin, end = program.at[t], program.at[t + 1]
+        begin = program.at[t]
+        end = begin + entries_of(program, t)
         top, least = -np.inf, np.inf
         for i in range(begin, end):
             top = max(top, arena[i])
@@ -49,26 +63,27 @@ def total_of(row):
 
 
 @njit(nogil=True, error_model="numpy", fastmath={"contract"})
-def multiply(row, numbers, count, here, kind, offsets):
+def multiply(row, numbers, count, here, run, offsets):
     """Write the product of some tables to a row; return whether anything is allowed in it."""
     total, begun = 1.0, False
     for t in range(count):
-        if kind[t] == _NUMBER:
+        if run[t] == _NUMBER:
             total *= numbers[here[t]]
     if total == 0.0:
         return False
     for t in range(count):
-        if kind[t] == _NUMBER:
-            continue
-        if kind[t] == _DENSE:
-            table = numbers[here[t] : here[t] + row.size]
-            if begun:
-                for i in range(row.size):
-                    row[i] *= table[i]
-            else:
-                for i in range(row.size):
-                    row[i] = total * table[i]
-        else:
+        if run[t] > _GATHERED:
+            for first in range(0, row.size, run[t]):
+                start = here[t] + offsets[t, first]
+                table, part = numbers[start : start + run[t]], row[first : first + run[t]]
+                if begun:
+                    for i in range(part.size):
+                        part[i] *= table[i]
+                else:
+                    for i in range(part.size):
+                        part[i] = total * table[i]
+            begun = True
+        elif run[t] == _GATHERED:
             place, at = offsets[t], here[t]
             if begun:
                 for i in range(row.size):
@@ -76,21 +91,23 @@ def multiply(row, numbers, count, here, kind, offsets):
             else:
                 for i in range(row.size):
                     row[i] = total * numbers[at + place[i]]
-        begun = True
+            begun = True
     if not begun:
         row[:] = total
     return True
 
 
 @njit(nogil=True, error_model="numpy")
-def add_row(out, at, kind, offsets, row):
+def add_row(out, at, run, offsets, row):
     """Add a row to the entries that it belongs to."""
-    if kind == _NUMBER:
+    if run == _NUMBER:
         out[at] += total_of(row)
-    elif kind == _DENSE:
-        to = out[at : at + row.size]
-        for i in range(row.size):
-            to[i] += row[i]
+    elif run > _GATHERED:
+        for first in range(0, row.size, run):
+            start = at + offsets[first]
+            to, part = out[start : start + run], row[first : first + run]
+            for i in range(part.size):
+                to[i] += part[i]
     else:
         for i in range(row.size):
             out[at + offsets[i]] += row[i]
@@ -102,7 +119,7 @@ def sweep_products(numbers, count, parts, begin, end):
 
     ``parts`` is what ``message_kernels.describe`` returns.
     """
-    high, width, at, strides, kind, offsets = parts
+    high, width, at, strides, run, offsets = parts
     k = high.size
     here, digit = at.copy(), np.zeros(k, dtype=np.int64)
     rest = begin
@@ -113,9 +130,9 @@ def sweep_products(numbers, count, parts, begin, end):
             here[t] += digit[j] * strides[t, j]
     row = np.empty(width, dtype=np.float64)
     for _ in range(begin, end):
-        if multiply(row, numbers, count, here, kind, offsets):
+        if multiply(row, numbers, count, here, run, offsets):
             for t in range(count, at.size):
-                add_row(numbers, here[t], kind[t], offsets[t], row)
+                add_row(numbers, here[t], run[t], offsets[t], row)
         for j in range(k - 1, -1, -1):
             digit[j] += 1
             if digit[j] < high[j]:
@@ -131,17 +148,39 @@ def sweep_products(numbers, count, parts, begin, end):
 def clear_numbers(program, numbers, targets):
     """Fill the twins of tables with zeros."""
     for t in targets:
-        numbers[program.at[t] : program.at[t + 1]] = 0.0
+        numbers[program.at[t] : program.at[t] + entries_of(program, t)] = 0.0
 
 
 @njit(nogil=True, error_model="numpy")
-def back_to_logarithms(program, arena, numbers, peak, tables, target):
-    """Write a message's logarithms: those of its sums of products, plus the largest entries of what was multiplied."""
+def keep_numbers(program, twins, tables, target):
+    """Let a message's sums of products of some tables be its twin."""
+    numbers, peak, low, stale = twins
+    begin = program.at[target]
+    own = numbers[begin : begin + entries_of(program, target)]
+    top, least = 0.0, np.inf
+    for i in range(own.size):
+        top = max(top, own[i])
+        least = min(least, own[i] if own[i] > 0.0 else np.inf)
     shift = 0.0
     for t in tables:
         shift += peak[t]
-    for i in range(program.at[target], program.at[target + 1]):
-        arena[i] = np.log(numbers[i]) + shift if numbers[i] > 0.0 else -np.inf
+    peak[target] = np.log(top) + shift if top > 0.0 else -np.inf
+    low[target] = np.log(top / least) if top > 0.0 else 0.0
+    if top > 0.0:
+        for i in range(own.size):
+            own[i] /= top
+    stale[target] = True
+
+
+@njit(nogil=True, error_model="numpy")
+def take_logarithms(program, arena, twins, tables):
+    """Write the logarithms of messages of which there is only the twin."""
+    numbers, peak, _, stale = twins
+    for t in tables:
+        if stale[t]:
+            for i in range(program.at[t], program.at[t] + entries_of(program, t)):
+                arena[i] = np.log(numbers[i]) + peak[t] if numbers[i] > 0.0 else -np.inf
+            stale[t] = False
 
 
 @njit(nogil=True, error_model="numpy")
