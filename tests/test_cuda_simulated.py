@@ -14,6 +14,7 @@ FILES = {
     "test_blocks.py": {},
     "test_bounds.py": {},
     "test_branching.py": {},
+    "test_clock.py": {},
     "test_deadlines.py": {},
     "test_join.py": {},
     "test_matching.py": {},

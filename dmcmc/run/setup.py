@@ -1,6 +1,6 @@
 """What every rank knows before the work starts: the divided problem, the agents' tree, methods, places."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import isqrt
@@ -25,10 +25,10 @@ from dmcmc.mpi.world import World
 from dmcmc.run.combination import room_for_steps, shares_a_core, slicing_ahead
 from dmcmc.run.divided import Divided, divided, searching
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, too_much
+from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, sampled_choice, too_much
 from dmcmc.samplers.auto.machine import look_around
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
-from dmcmc.samplers.auto.survey import Survey, survey
+from dmcmc.samplers.auto.survey import SAMPLER, Survey, survey
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
@@ -37,6 +37,7 @@ _LISTED_LEAST = 64  # however little memory there is
 _ROW, _STATES = 128, 4  # bytes of a row, both sides and what is thought of it; of each hidden variable in it
 
 _KEPT = 4  # of what UTIL steps may take, a slice has one part in so many: messages stay, its tables do not
+_SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
 _FILTERED = 1e19  # joined cells beyond which no incumbent leaves few enough: 10^16 take half a minute
 
 
@@ -95,6 +96,17 @@ class Setup(Divided):
         if self.methods[agent] == "exact" or asked not in ("auto", "exact") or too_much(work, self.limits):
             return None
         return exact_option(work, self.limits, self.rates).seconds
+
+    def possible(self, agents: Iterable[int]) -> list[tuple[int, Choice]]:
+        """Return what agents do; of exact ones that may be given up, what they do then, too."""
+        budget, found = self.config.budget.time, [(agent, self.choices[agent]) for agent in agents]
+        exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
+        if budget is None or exact <= _SERIOUS * budget:
+            return found
+        doubtful = [agent for agent, choice in found if choice.method == "exact" and not self.surveys[agent].obstacle]
+        return found + [
+            (agent, sampled_choice(self.surveys[agent], SAMPLER, "", self.limits, self.rates)) for agent in doubtful
+        ]
 
     def filters(self, agent: int) -> bool:
         """Return whether an agent that is sampled may be eliminated without what cannot beat the incumbent."""

@@ -40,7 +40,6 @@ from dmcmc.run.setup import Setup, prepare
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates
-from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.blocks.starts import starts_of
 from dmcmc.samplers.blocks.sweep_kernels import mobility
 from dmcmc.samplers.chain_solver import ChainSolver
@@ -54,7 +53,6 @@ Solve = Callable[[Problem, Settings], object]  # as the run itself: work that ma
 _LOG = logging.getLogger(__name__)
 _TITLE = "compiling kernels, once"
 _GLANCE = 100_000  # words of search that show whether a plan is large
-_SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
 _TURN = 0.001  # seconds of chains that earn block moves a turn
 _TOLD = 2.0  # seconds between two lines on how many kernels are compiled
 _PARTS = {  # what there is to compile, by how its name begins: what for, and about how many kernels
@@ -198,13 +196,10 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         Whether it does.
     """
     start = time.perf_counter()
-    methods = {*setup.methods}
-    providers = {choice.bound for choice in setup.choices} - {"none"}
+    choices = [choice for _, choice in setup.possible(range(setup.problem.n_agents))]
+    methods = {choice.method for choice in choices}
+    providers = {choice.bound for choice in choices} - {"none"}
     budget = setup.config.budget.time
-    exact = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
-    if budget is not None and exact > _SERIOUS * budget:  # some may have to be sampled in the end
-        methods.add(SAMPLER)
-        providers.add("triangles")
     if any(setup.exact_price(agent) is not None for agent in range(setup.problem.n_agents)):  # later, if there is time
         methods.add("exact")
     combine, polish = setup.config.combine, setup.config.polish

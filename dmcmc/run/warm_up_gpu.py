@@ -11,11 +11,12 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.inference.bounds.tighten import load_kernels
-from dmcmc.inference.elimination.semirings import MAX_PLUS
+from dmcmc.inference.execution.costs import COSTS
+from dmcmc.inference.execution.load import load_joins, load_matched
 from dmcmc.inference.minibuckets.matching import with_headroom
 from dmcmc.inference.runtime.device import opened
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import splits, will_prove
+from dmcmc.run.combination import largest_join, splits, will_prove
 from dmcmc.run.kinds import gpu_search
 from dmcmc.run.setup import Setup
 from dmcmc.run.warm_up import tiny_search_for
@@ -71,30 +72,27 @@ def _load_search(setup: Setup) -> None:
 
 def _load(setup: Setup, mine: list[int]) -> None:
     """Load what agents use: each room knows whether it would go to the GPU with that."""
-    choices, locals_ = {agent: setup.choices[agent] for agent in mine}, setup.division.locals
+    choices, locals_ = setup.possible(mine), setup.division.locals
     there = setup.backend.device == "cuda" or (setup.backend.device == "auto" and (setup.limits.gpu or opened()))
     later = there and any(setup.exact_price(agent) is not None for agent in mine)
-    if later or any(choice.method == "exact" and choice.device == "cuda" for choice in choices.values()):
-        from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
-
-        load_joins(setup.arithmetic.dtype, MAX_PLUS.operation)
+    joined = max([choice.seconds for _, choice in choices if choice.method == "exact"], default=0.0)
+    joined = max(joined, COSTS.cell * largest_join(setup))  # of combining
+    if later or setup.backend.worth(joined):
+        load_joins(setup.arithmetic.dtype)
     if there and any(map(setup.filters, mine)):
         from dmcmc.inference.incomplete.cuda.carry import load_kernels as load_rows
 
         load_rows(with_headroom(setup.arithmetic))
     matched = {setup.arithmetic.dtype} if splits(setup) and setup.config.combine.moment_matching else set()
-    if any(choice.bound == "mini-bucket" for choice in choices.values()):
+    if any("mini-bucket" in choice.bound for _, choice in choices):
         matched.add(np.dtype(np.int64))
-    if matched:
-        from dmcmc.inference.minibuckets.cuda.matching import load_kernels as load_matching
-
-        for dtype in sorted(matched, key=str):
-            load_matching(dtype)
-    bounds = [(choice.bound, locals_[agent]) for agent, choice in choices.items()]
+    for dtype in sorted(matched, key=str):
+        load_matched(dtype)
+    bounds = [(choice.bound, locals_[agent]) for agent, choice in choices]
     load_kernels(bounds, setup.backend, (setup.config.budget.time or 0.0) * setup.backend.threads)
-    for method in sorted({choice.method for choice in choices.values()}):
+    for method in sorted({choice.method for _, choice in choices}):
         solver = registry.get(method)
-        sampled = [agent for agent, choice in choices.items() if choice.method == method and not choice.listed]
+        sampled = [agent for agent, choice in choices if choice.method == method and not choice.listed]
         if isinstance(solver, ChainSolver | BlockSolver) and sampled:
             updates = sum(int(setup.surveys[agent].updates) for agent in sampled)
             solver.load([locals_[agent] for agent in sampled], setup.sampling(), updates)

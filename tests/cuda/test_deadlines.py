@@ -140,14 +140,17 @@ def test_rows_that_a_bound_did_not_reach_stay_as_they_were():
 def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, times, monkeypatch):
     """What is sampled at first may become exact while the clock runs."""
     loaded, choice = [], SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
-    monkeypatch.setattr(gpu_waves, "load_kernels", lambda *what: loaded.append(what))
+    monkeypatch.setattr(warm_up_gpu, "load_joins", lambda *what: loaded.append(what))
     monkeypatch.setattr(warm_up_gpu, "load_kernels", lambda *what: None)
     monkeypatch.setattr(warm_up_gpu, "splits", lambda setup: False)
+    monkeypatch.setattr(warm_up_gpu, "largest_join", lambda setup: 1.0)
     monkeypatch.setattr(warm_up_gpu, "opened", lambda: False)
     setup = SimpleNamespace(
-        choices=[choice], filters=lambda agent: False, exact_price=lambda agent: price,
+        possible=lambda agents: [(agent, choice) for agent in agents], filters=lambda agent: False,
+        exact_price=lambda agent: price,
         division=SimpleNamespace(locals=[None]), config=Settings(),
-        limits=SimpleNamespace(gpu="there" in device), backend=SimpleNamespace(device=device[:4], threads=1),
+        limits=SimpleNamespace(gpu="there" in device),
+        backend=SimpleNamespace(device=device[:4], threads=1, worth=lambda seconds: False),
         arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
     warm_up_gpu._load(setup, [0])

@@ -1,10 +1,13 @@
 """Runs of problems that take long: agents that share much, and agents whose bounds stay loose."""
 
+import gc
 import json
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numba.core.dispatcher import Dispatcher
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -15,6 +18,8 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
+from dmcmc.run import solve as solving
+from dmcmc.run import warm_up
 from dmcmc.run.rank import Run
 from dmcmc.run.search import begin
 from dmcmc.run.setup import prepare
@@ -116,3 +121,49 @@ def hard_problem(variables=14, agents=2, domain=8, seed=0):
     factors = tuple(Factor.of(pair, rng.integers(0, 1000, (domain, domain))) for pair in pairs)
     names = tuple(f"x{v}" for v in range(n)), tuple(f"a{a}" for a in range(agents))
     return Problem(names[0], np.full(n, domain), names[1], owner, factors)
+
+
+def forget():
+    """Let all kernels of ours be compiled, or read from the disk, the next time that they are called."""
+    for one in gc.get_objects():
+        if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
+            one._reset_overloads()
+    warm_up._LOADED.clear()
+
+
+@contextmanager
+def clocked(monkeypatch):
+    """Yield a list of what is compiled or read while the clock runs, by name and types."""
+    late, begun, outside, compile_ = [], [], [True], Dispatcher.compile
+
+    def beyond_the_clock(work):
+        def worked(*given, **options):
+            outside.append(True)
+            try:
+                return work(*given, **options)
+            finally:
+                outside.pop()
+
+        return worked
+
+    def starting(*given, **options):
+        if not begun:
+            begun.append(True)
+            outside.clear()
+        return started(*given, **options)
+
+    def record(self, signature):
+        if not outside and self.py_func.__module__.startswith("dmcmc."):
+            late.append(f"{self.py_func.__module__}.{self.py_func.__name__} {signature}")
+        return compile_(self, signature)
+
+    started = solving.divided
+    with monkeypatch.context() as patched:
+        patched.setattr(warm_up, "warm_marker", lambda what: None)
+        for name in dir(solving):
+            if name.startswith("warm_up"):
+                patched.setattr(solving, name, beyond_the_clock(getattr(solving, name)))
+        patched.setattr(solving, "divided", starting)
+        patched.setattr(Dispatcher, "compile", record)
+        forget()
+        yield late

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
 from dmcmc.inference.elimination.cuda.describe_kernels import choose_lows, describe, wave_tables
-from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, LARGE, join_kernel, prepare
+from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, LARGE, choose_kernel, join_kernel, prepare
 from dmcmc.inference.elimination.plan import Program
+from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
@@ -173,5 +174,7 @@ def load_kernels(dtype: np.dtype[Any], operation: int) -> None:
     device, number = shared_device(), dtype.type(0)
     tables, longs = device.buffer("kernels", 1, dtype), device.buffer("kernels", 1, np.dtype(np.int64))
     device.load(prepare, (tables, longs, 0, tables, longs, number))
+    if operation == MAX_PLUS.operation:  # what is best is read back
+        device.load(choose_kernel, (tables, longs, longs, longs, number, tables))
     for kind in range(LARGE + 1):
         device.load(join_kernel(dtype, kind, operation).launch, (tables, longs, 0, tables, longs, number, number))

@@ -1,69 +1,18 @@
 """Nothing is compiled, nor read from the disk, while the clock of a run with a time budget runs."""
 
-import gc
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import combinations
 
 import numba
 import numpy as np
 import pytest
-from numba.core.dispatcher import Dispatcher
-from support.runs import dense_problem, hard_problem
+from support.runs import clocked, dense_problem, hard_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor
-from dmcmc.run import solve as running
-from dmcmc.run import warm_up
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
-
-
-def forget():
-    """Let all kernels of ours be compiled, or read from the disk, the next time that they are called."""
-    for one in gc.get_objects():
-        if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
-            one._reset_overloads()
-    warm_up._LOADED.clear()
-
-
-@contextmanager
-def clocked(monkeypatch):
-    """Yield a list of what is compiled or read while the clock runs, by name and types."""
-    late, begun, outside, compile_ = [], [], [True], Dispatcher.compile
-
-    def beyond_the_clock(work):
-        def worked(*given, **options):
-            outside.append(True)
-            try:
-                return work(*given, **options)
-            finally:
-                outside.pop()
-
-        return worked
-
-    def starting(*given, **options):
-        if not begun:
-            begun.append(True)
-            outside.clear()
-        return started(*given, **options)
-
-    def record(self, signature):
-        if not outside and self.py_func.__module__.startswith("dmcmc."):
-            late.append(f"{self.py_func.__module__}.{self.py_func.__name__} {signature}")
-        return compile_(self, signature)
-
-    started = running.divided
-    with monkeypatch.context() as patched:
-        patched.setattr(warm_up, "warm_marker", lambda what: None)
-        for name in dir(running):
-            if name.startswith("warm_up"):
-                patched.setattr(running, name, beyond_the_clock(getattr(running, name)))
-        patched.setattr(running, "divided", starting)
-        patched.setattr(Dispatcher, "compile", record)
-        forget()
-        yield late
 
 
 def belief():

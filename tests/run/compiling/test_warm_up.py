@@ -197,3 +197,14 @@ def test_block_moves_anneal_before_the_clock_starts(monkeypatch):
     monkeypatch.setattr(warm_up, "_load", lambda what, work, *rest: work())
     warm_up_chains(divided(problem, Settings(), World()), World(), Stages())
     assert asked
+
+
+@pytest.mark.parametrize(("budget", "methods"), [(1e-6, ["exact", "annealing"]), (1e6, ["exact"]), (None, ["exact"])])
+def test_what_may_be_given_up_is_known_with_its_bound(budget, methods):
+    """An agent of one row is bounded by mini-buckets, too: their kernels are needed then."""
+    problem = dmcmc.generate("random", agents=1, variables_per_agent=5, domain_size=2)
+    settings = Settings(local=Local(method="exact"), budget=Budget(time=budget))
+    setup = prepare(problem, settings, World())
+    possible = [choice for _, choice in setup.possible([0])]
+    assert [choice.method for choice in possible] == methods
+    assert all("mini-bucket" in choice.bound for choice in possible[1:])
