@@ -1,21 +1,31 @@
 """How long runs take on some ranks and GPUs, by phase, and that the answer is the same to the bit.
 
-    CUDA_VISIBLE_DEVICES=0,1 mpiexec -n 2 python -m benchmarks.ranks sample eliminate [--mode shared]
+    CUDA_VISIBLE_DEVICES=0,1 mpiexec -n 2 python -m benchmarks.ranks sample eliminate [--mode shared] [--input parts]
 
 A line for each problem, of a second call (the first may load kernels): seconds by rank 0's clock, of each phase, and of
 the agents' own work, the most of a rank and in all; then a hash of objective, bound and assignment. ``sample`` is much
 sampling (100 agents of 50 variables, on a GPU), ``eliminate`` much elimination (256 agents, 96 values, on a GPU),
-``cpu`` 100 agents of the default kind, ``cpu-gibbs`` the same sampled, ``rows`` two agents for more ranks than that.
+``cpu`` 100 agents of the default kind, ``cpu-gibbs`` the same sampled, ``rows`` two agents for more ranks than that,
+``small`` and ``small-gibbs`` 20 small agents, exact and sampled, ``tiny`` 16 agents that are no work: what ranks cost.
+``--input parts`` has a file an agent, of which each rank reads its own: the answer of one file, if without search over
+all variables.
 """
 
 import argparse
 import hashlib
 import json
+import tempfile
 import time
+from itertools import product
 from typing import Any
 
 import dmcmc
-from dmcmc.mpi.world import connect
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
+from dmcmc.formats import agent_files
+from dmcmc.mpi.world import World, connect
+from dmcmc.run.private.solve import solve_directory
+from dmcmc.run.watch.progress import Silent
 
 _GIBBS = {"method": "gibbs", "runs": 10}
 _PLAIN = {"bound": "none"}  # and no polish: sampling is all that there is
@@ -34,10 +44,16 @@ PROBLEMS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
         {"agents": 2, "variables_per_agent": 40, "interface_variables": 2, "seed": 1},
         {"device": "cpu", "polish": "none", "local": _GIBBS | _PLAIN | {"samples": 200}},
     ),
+    "small": ({"agents": 20, "variables_per_agent": 8, "domain_size": 10, "seed": 2}, {"device": "cpu"}),
+    "small-gibbs": (
+        {"agents": 20, "variables_per_agent": 8, "domain_size": 10, "seed": 3},
+        {"device": "cpu", "polish": "none", "local": _GIBBS | {"samples": 20}},
+    ),
+    "tiny": ({"agents": 16, "variables_per_agent": 3, "domain_size": 3, "seed": 1}, {"device": "cpu"}),
 }
 
 
-class Phases:
+class Phases(Silent):
     """What a run does, and for how long: a progress that keeps the seconds of each stage."""
 
     def __init__(self) -> None:
@@ -58,21 +74,38 @@ def main() -> None:
     """Solve each problem twice, and print what the second call took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("problems", nargs="+", choices=[*PROBLEMS], metavar="PROBLEM")
-    parser.add_argument("--mode", choices=["auto", "dpop", "shared"], default="auto", help="how tables are combined")
+    parser.add_argument(
+        "--mode", choices=["auto", "dpop", "shared"], nargs="+", default=["auto"], help="how to combine"
+    )
+    parser.add_argument("--input", choices=["file", "parts"], nargs="+", default=["file"], help="who knows the problem")
     given, world = parser.parse_args(), connect()
-    for name in given.problems:
-        family, options = PROBLEMS[name]
-        problem = dmcmc.generate("meeting-scheduling", **family)
+    for name, mode, source in product(given.problems, given.mode, given.input):
         for _ in range(2):
             world.wait()
             phases = Phases()
-            result = dmcmc.solve_on(world, problem, seed=7, progress=phases, combine={"mode": given.mode}, **options)
+            result = _solved(world, name, mode, source, phases)
             phases.stage("end")
         if world.rank == 0:
-            print(_line(name, world.size, result, phases.found), flush=True)
+            assert result is not None
+            print(_line(name, f"{mode} {source}", world.size, result, phases.found), flush=True)
 
 
-def _line(name: str, ranks: int, result: dmcmc.Result, phases: dict[str, float]) -> str:
+def _solved(world: World, name: str, mode: str, source: str, phases: Phases) -> dmcmc.Result | None:
+    """Solve a problem of one file, or of one an agent; return the result on rank 0."""
+    family, options = PROBLEMS[name]
+    problem = dmcmc.generate("meeting-scheduling", **family)
+    if source == "file":
+        return dmcmc.solve_on(world, problem, seed=7, progress=phases, combine={"mode": mode}, **options)
+    with tempfile.TemporaryDirectory() as folder:
+        folder = world.decided(lambda: str(folder))
+        world.decided(lambda: agent_files.write(problem, folder, 1 << 30))
+        config = settings_of(Document("", {"seed": 7, "combine": {"mode": mode}, **options}))
+        result = solve_directory(folder, config, world, phases, share_assignment=True)
+        world.wait()
+    return result
+
+
+def _line(name: str, how: str, ranks: int, result: dmcmc.Result, phases: dict[str, float]) -> str:
     """Return what a run took, and a hash of its answer."""
     local: dict[int, float] = {}
     for agent in result.agents:
@@ -80,9 +113,10 @@ def _line(name: str, ranks: int, result: dmcmc.Result, phases: dict[str, float])
     answer = json.dumps([result.objective, result.bound, result.assignment], sort_keys=True)
     parts = " ".join(f"{title}={seconds:.2f}" for title, seconds in phases.items() if seconds > 0.004)
     return (
-        f"{name:10} ranks {ranks:2}  {result.status:9} {result.time:7.3f} s  {parts}"
+        f"{name:11} {how:11} ranks {ranks:2}  {result.status:9} {result.time:7.3f} s  {parts}"
         f"  local: most {max(local.values()):.3f}"
-        f" all {sum(local.values()):.3f}  {hashlib.sha256(answer.encode()).hexdigest()[:12]}"
+        f" all {sum(local.values()):.3f}  told {sum(count.count for count in result.control.values())}"
+        f"  {hashlib.sha256(answer.encode()).hexdigest()[:12]}"
     )
 
 

@@ -20,7 +20,7 @@ from dmcmc.mpi.shared import Handed, SharedTables, cores_of, fits
 from dmcmc.mpi.slices import Job, run_slices
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import TooWide, allowance, exact_room, narrowed, slicing_of, steps_of
-from dmcmc.run.nodes import Making, Sides, node_of, pieces_work, sliced_work, util_work, values_of
+from dmcmc.run.nodes import Making, Sides, handed_over, node_of, pieces_work, sliced_work, util_work, values_of
 from dmcmc.run.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
@@ -214,14 +214,13 @@ def _run_shared(
 ) -> _Combined:
     """Let one rank of each node combine for all of its agents: in one piece if that is exact, else agent by agent."""
     world = post.world
-    own = {a: Handed(table.lower, table.upper, table.exact, clocks[a]) for a, table in tables.items()}
+    own = world.together(lambda: handed_over(setup, tables, making.sides, making.backend.stop, clocks))
     if not fits(world, own):
         return _run_messages(setup, post, clocks, making)
-    core = Post(world, cores_of(world, post.owner))
+    core, ahead = Post(world, cores_of(world, post.owner)), _pieces_ahead(setup, world, making)
     with SharedTables(world, own) as shared:
-        making = making._replace(tables=shared.tables)
+        making = making._replace(tables=shared.tables, handed=True)
         times = {agent: handed.clock for agent, handed in shared.tables.items()}
-        ahead = _pieces_ahead(setup, world, making)
         if ahead is None:
             combined = _run_messages(setup, core, times, making)._replace(core=core)
         else:
@@ -331,10 +330,10 @@ def run_outside(
         post: Post, tables: Mapping[int, SampledTable | Handed]
     ) -> tuple[dict[int, UtilMessage], dict[int, Sent]]:
         def work(agent: int, outside: UtilMessage) -> tuple[UtilMessage, list[UtilMessage]]:
-            upper = tables[agent].upper
+            upper, handed = tables[agent].upper, cycle.core is not None
             assert upper is not None, "only after a cycle in which all had bounds"
             received = [message.upper or () for message in cycle.steps[agent].received]
-            node = node_of(setup, agent, side, upper, received, setup.backend.stop)
+            node = node_of(setup, agent, side, upper, received, setup.backend.stop, () if handed else None)
             separators = [side.scope(setup.tree.separators[child]) for child in setup.tree.children[agent]]
             return outside_steps(node, outside, separators, _OUTSIDE, Resources(allowance(setup), setup.backend))
 
@@ -342,7 +341,8 @@ def run_outside(
 
     if cycle.core is None:
         return outsides(post, tables)
-    own = {agent: Handed(table.lower, table.upper, table.exact, Clock()) for agent, table in tables.items()}
+    clocks, both = dict.fromkeys(tables, Clock()), Sides(side, side)
+    own = post.world.together(lambda: handed_over(setup, tables, both, setup.backend.stop, clocks))
     with SharedTables(post.world, own) as shared:
         found, _ = outsides(cycle.core, shared.tables)
     for agent, outside in found.items():

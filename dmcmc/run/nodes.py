@@ -18,7 +18,7 @@ from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.contents import Chosen, Utils, Values
+from dmcmc.mpi.contents import Chosen, Clock, Utils, Values
 from dmcmc.mpi.phases import Steps
 from dmcmc.mpi.shared import Handed
 from dmcmc.mpi.world import World
@@ -60,12 +60,35 @@ def gather_sides(setup: Setup, world: World, lists: Mapping[int, Rows], listings
 
 
 class Making(NamedTuple):
-    """What UTIL messages are made of: tables, how they are indexed, where work runs, and how large it may be."""
+    """What UTIL messages are made of: tables, how they are indexed, where work runs, and how large it may be.
+
+    Attributes
+    ----------
+    handed : bool
+        Whether the tables are those of :func:`handed_over`.
+    """
 
     tables: Mapping[int, SampledTable | Handed]
     sides: Sides
     backend: Backend
     larger: float
+    handed: bool = False
+
+
+def handed_over(
+    setup: Setup, tables: Mapping[int, SampledTable], sides: Sides, stop: Stop, clocks: Mapping[int, Clock]
+) -> dict[int, Handed]:
+    """Return what agents hand to their core: their tables and, as it may not know them, the factors placed at them."""
+    found: dict[int, Handed] = {}
+    for agent, table in tables.items():
+        lower = (*table.lower, *crossing_of(setup, agent, sides.lower, stop))
+        upper: tuple[Table, ...] | None = None
+        if table.upper is table.lower and sides.lower is sides.upper:
+            upper = lower
+        elif table.upper is not None:
+            upper = (*table.upper, *crossing_of(setup, agent, sides.upper, stop))
+        found[agent] = Handed(lower, upper, table.exact, clocks[agent])
+    return found
 
 
 def values_of(chosen: Mapping[int, Chosen], sides: Sides, tables: Mapping[int, SampledTable]) -> dict[int, int]:
@@ -79,6 +102,7 @@ def values_of(chosen: Mapping[int, Chosen], sides: Sides, tables: Mapping[int, S
 def util_work(setup: Setup, making: Making, limits: Mapping[int, int]) -> Callable[[int, list[Utils]], Steps]:
     """Return the UTIL steps of an agent by its children's messages; ``limits`` are the largest z of some agents."""
     attempts, tables, sides = attempts_of(setup, making.larger), making.tables, making.sides
+    crossing = () if making.handed else None
 
     @cache
     def rooms() -> list[Number]:
@@ -88,7 +112,8 @@ def util_work(setup: Setup, making: Making, limits: Mapping[int, int]) -> Callab
         ways = [(replace(how, most=limits.get(agent)), memory) for how, memory in attempts]
         resources = Resources(None, making.backend, lambda: rooms()[agent], setup.problem.agents[agent])
         try:
-            return util_step(node_of(setup, agent, side, table, children, making.backend.stop), ways, resources)
+            node = node_of(setup, agent, side, table, children, making.backend.stop, crossing)
+            return util_step(node, ways, resources)
         except OutOfTime:
             raise
         except ResourceError as error:
@@ -160,6 +185,7 @@ def pieces_work(
     ahead
         Each agent's step with tables from below and from above.
     """
+    assert making.handed, "a core need not know factors between agents"
     tables, sides = making.tables, making.sides
 
     def step(agents: Sequence[int], below: bool, own: Sequence[UtilMessage], children: list[UtilMessage]) -> UtilStep:
@@ -167,7 +193,7 @@ def pieces_work(
         order = [v for agent in agents for v in orders[agent].order]
         node = Node(
             [table for message in own for table in message],
-            [table for agent in agents for table in crossing_of(setup, agent, side, making.backend.stop)],
+            (),
             children,
             order,
             orders[agents[-1]].separator,
