@@ -5,9 +5,9 @@ every table in it, and all of them end with the same variables, next to each oth
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.compile import writable
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.runtime.memo import digest
 from dmcmc.inference.runtime.types import Ints
 
 
@@ -62,11 +63,14 @@ class Plan:
         Entries of each table.
     remaining : tuple of int
         Tables that no bucket takes: what is left over the kept variables.
+    divided : dict
+        How it is shared out between CPU and GPU, by the cells from which buckets go there: worked out once.
     """
 
     program: Program
     sizes: Ints
     remaining: tuple[int, ...]
+    divided: dict[int, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def buckets(self) -> int:
@@ -87,6 +91,12 @@ class Plan:
     def entries(self) -> int:
         """Entries of all tables."""
         return sum(self.sizes.tolist())
+
+    @cached_property
+    def shape_key(self) -> bytes:
+        """A few bytes that stand for all of it but the domain sizes of the problem's variables."""
+        p = self.program
+        return digest(p.scope_start, p.scope, p.variable, p.input_start, p.inputs, self.sizes)
 
     @property
     def width(self) -> int:

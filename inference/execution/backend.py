@@ -7,7 +7,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.merge import Merged, merge_plans, mergeable
+from dmcmc.inference.elimination.cuda.merge import Merged, merged_once
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
@@ -132,8 +132,8 @@ class Backend:
             Encoded tables: those of the first plan, then those of the second, ...
         """
         given = [plan.tables - plan.buckets for plan in plans]
-        if len(plans) > 1 and self.device != "cpu" and mergeable(plans):
-            merged = merge_plans(plans)
+        merged = merged_once(plans) if len(plans) > 1 and self.device != "cpu" else None
+        if merged is not None:
             threshold = self._gpu_threshold(merged.plan)
             if threshold is not None:
                 found = self._eliminate_batch(flat, plans, merged, threshold, arithmetic, semiring)
@@ -196,9 +196,8 @@ class Backend:
 
     def takes_at_once(self, plans: Sequence[Plan]) -> bool:
         """Return whether :meth:`eliminate_all` would carry out plans together, on the GPU."""
-        if len(plans) < 2 or self.device == "cpu" or not mergeable(plans):
-            return False
-        return self._gpu_threshold(merge_plans(plans).plan) is not None
+        merged = None if len(plans) < 2 or self.device == "cpu" else merged_once(plans)
+        return merged is not None and self._gpu_threshold(merged.plan) is not None
 
     def limit(self) -> int:
         """Return the bytes of device memory that this process may use."""

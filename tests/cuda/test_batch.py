@@ -1,5 +1,6 @@
 """Eliminations done at once on a GPU are those done one after the other on the CPU; runs under Numba's simulator."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -101,3 +102,23 @@ def test_the_backend_takes_as_many_at_once_as_fit(batch, limit):
     done = [one for group in groups for one in group]
     for one, other in zip(one_by_one(*batch), done, strict=True):
         assert same_tables(one, other)
+
+
+@given(batches())
+@FEW
+def test_equal_plans_are_put_together_and_divided_once(batch):
+    plans, flat, arithmetic = batch
+    other = flat._replace(data=flat.data[::-1].copy())
+    again = [replace(plan, program=plan.program._replace(scope=plan.program.scope.copy())) for plan in plans]
+    backend = Backend.of("cuda", 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backends, "_BUCKETS", np.array([2]))
+        patch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
+        first = [one for group in backend.eliminate_all(flat, plans, arithmetic) for one in group]
+        patch.setattr("dmcmc.inference.elimination.cuda.divide_work._divide", None)
+        second = [one for group in backend.eliminate_all(other, again, arithmetic) for one in group]
+    for expected, found in zip(one_by_one(plans, other, arithmetic), second, strict=True):
+        assert same_tables(expected, found)
+        assert same_witnesses(expected, found)
+    for expected, found in zip(one_by_one(*batch), first, strict=True):
+        assert same_witnesses(expected, found)

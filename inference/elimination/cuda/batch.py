@@ -24,39 +24,37 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 _MOST_VALUES, _LOOK_UPS = 1 << 17, 128
 
 
-class Batch:
-    """Eliminations done together.
+class Layout:
+    """Where everything of each plan is in the whole that they make; worked out once for plans that are equal.
 
     Parameters
     ----------
     plans
         As they are on their own.
-    merged
-        The same as one.
-    whole
-        Which has been carried out.
+    merged, hybrid
+        The same as one, and that divided between CPU and GPU.
     """
 
-    def __init__(self, plans: Sequence[Plan], merged: Merged, whole: GpuElimination) -> None:
-        self.plans, self.whole, self._merged = plans, whole, merged
+    def __init__(self, plans: Sequence[Plan], merged: Merged, hybrid: Hybrid) -> None:
+        self.plans, self.merged, self.hybrid = plans, merged, hybrid
 
     @cached_property
     def numbers(self) -> list[NDArray[np.int64]]:
         """What each plan's tables are called in the whole."""
-        return [self.whole.hybrid.number[numbers] for numbers in self._merged.numbers]
+        return [self.hybrid.number[numbers] for numbers in self.merged.numbers]
 
     @cached_property
-    def _ranges(self) -> NDArray[np.int64]:
-        """Return where each plan's buckets start in A, G and C, (3, plans + 1)."""
-        h, start = self.whole.hybrid, self._merged.bucket_start
+    def ranges(self) -> NDArray[np.int64]:
+        """Where each plan's buckets start in A, G and C, (3, plans + 1)."""
+        h, start = self.hybrid, self.merged.bucket_start
         given = h.plan.tables - h.plan.buckets
         before = np.argsort(h.number[given:])  # the merged plan's number of each bucket
         edges = (0, h.first, h.last, h.plan.buckets)
         return np.array([a + np.searchsorted(before[a:b], start) for a, b in pairwise(edges)])
 
     @cached_property
-    def _kept(self) -> list[tuple[list[int], tuple[int, ...]]]:
-        """Return the variables that each plan's remaining tables are over, and their domain sizes."""
+    def kept(self) -> list[tuple[list[int], tuple[int, ...]]]:
+        """The variables that each plan's remaining tables are over, and their domain sizes."""
         found = []
         for plan in self.plans:
             kept = sorted({v for t in plan.remaining for v in plan.scope(t)})
@@ -64,31 +62,54 @@ class Batch:
         return found
 
     @cached_property
-    def _all(self) -> NDArray[np.int64] | None:
-        """Return the maximising values for every assignment of what is kept, (most rows, variables), if they are few.
+    def rows(self) -> NDArray[np.int64] | None:
+        """Every assignment of what is kept, (most rows, variables), if they are few: row r has number r of each plan.
 
-        Row r has assignment r of each plan; one launch for all of them takes hardly longer than for one.
+        One launch for all of them takes hardly longer than for one.
         """
-        most = max(prod(shape) for _, shape in self._kept)
-        h, variables = self.whole.hybrid, self.whole.plan.program.domains.size
+        most = max(prod(shape) for _, shape in self.kept)
+        h, variables = self.hybrid, self.hybrid.plan.program.domains.size
         on_cpu = h.plan.buckets - (h.last - h.first)
         if most * variables > _MOST_VALUES or most * on_cpu > _LOOK_UPS * len(self.plans) or len(self.plans) >= 1 << 16:
             return None
         values = np.zeros((most, variables), dtype=np.int64)
-        for kept, shape in self._kept:
+        for kept, shape in self.kept:
             if kept:
                 values[: prod(shape), kept] = np.indices(shape).reshape(len(shape), -1).T
-        self.whole.choose_rows(values, self._ranges)
+        return values
+
+
+class Batch:
+    """Eliminations done together.
+
+    Parameters
+    ----------
+    layout
+        Where everything is.
+    whole
+        All of them, carried out.
+    """
+
+    def __init__(self, layout: Layout, whole: GpuElimination) -> None:
+        self.layout, self.whole = layout, whole
+
+    @cached_property
+    def _all(self) -> NDArray[np.int64] | None:
+        """The maximising values for every assignment of what is kept, (most rows, variables), if they are few."""
+        if self.layout.rows is None:
+            return None
+        values = self.layout.rows.copy()
+        self.whole.choose_rows(values, self.layout.ranges)
         return values
 
     def choose_all(self, index: int, values: NDArray[np.int64]) -> None:
         """Set the maximising values of one plan's variables in each row of ``values`` (rows, variables), in C order."""
         if self._all is None:
-            self.whole.choose_rows(values, np.ascontiguousarray(self._ranges[:, index : index + 2]))
+            self.whole.choose_rows(values, np.ascontiguousarray(self.layout.ranges[:, index : index + 2]))
             return
-        kept, shape = self._kept[index]
+        kept, shape = self.layout.kept[index]
         rows = np.ravel_multi_index(tuple(values[:, kept].T), shape) if kept else np.zeros(len(values), dtype=np.int64)
-        variables = self.plans[index].program.variable
+        variables = self.layout.plans[index].program.variable
         values[:, variables] = self._all[rows[:, None], variables]
 
 
@@ -108,7 +129,7 @@ class BatchedElimination(Elimination):
 
     def table(self, t: int) -> Table:
         """Return table ``t`` of its plan."""
-        return self.batch.whole.table(int(self.batch.numbers[self.index][t]))
+        return self.batch.whole.table(int(self.batch.layout.numbers[self.index][t]))
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values; see :meth:`Elimination.choose`."""
@@ -145,7 +166,10 @@ def eliminate_batch(
     OutOfTime
     """
     whole = eliminate_hybrid(flat, hybrid, arithmetic, threads, semiring, stop=stop)
-    batch = Batch(plans, merged, whole)
+    layout: Layout | None = hybrid.described.get("layout")
+    if layout is None:
+        hybrid.described["layout"] = layout = Layout(plans, merged, hybrid)
+    batch = Batch(layout, whole)
     return [
         BatchedElimination(plan, whole.arena, arithmetic, semiring=semiring, batch=batch, index=i)
         for i, plan in enumerate(plans)

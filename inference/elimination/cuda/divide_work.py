@@ -10,7 +10,8 @@ nothing from the GPU, G runs on the GPU, C runs on the CPU afterwards. All table
 so that one copy takes the GPU what it needs, and one brings back what the CPU needs.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Hybrid:
         The part of the address space that the device holds.
     upload_end, download_end : int
         ``device_begin:upload_end`` goes to the device before G, ``upload_end:download_end`` comes back after it.
+    described : dict
+        What has been worked out for launches.
     """
 
     plan: Plan
@@ -45,6 +48,7 @@ class Hybrid:
     upload_end: int
     download_end: int
     device_end: int
+    described: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def host_entries(self) -> int:
@@ -58,7 +62,14 @@ class Hybrid:
 
 
 def divide_work(plan: Plan, threshold: int) -> Hybrid:
-    """Give buckets of at least ``threshold`` joined cells, and what lies between them, to the GPU."""
+    """Give buckets of at least ``threshold`` joined cells, and what lies between them, to the GPU; once for a plan."""
+    found: Hybrid | None = plan.divided.get(threshold)
+    if found is None:
+        plan.divided[threshold] = found = _divide(plan, threshold)
+    return found
+
+
+def _divide(plan: Plan, threshold: int) -> Hybrid:
     program = plan.program
     given = plan.tables - plan.buckets
     group, taker = group_buckets(program.variable, program.input_start, program.inputs, program.cells, given, threshold)

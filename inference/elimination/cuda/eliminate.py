@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.arena_kernels import choose_rows
 from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.join_kernels import choose_kernel
-from dmcmc.inference.elimination.cuda.waves import Queue, describe_waves, run_waves
+from dmcmc.inference.elimination.cuda.waves import Queue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
 from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
@@ -71,10 +71,7 @@ class GpuElimination(Elimination):
         if last_c > first_c:
             choose_rows(program, self.arena, values, lowest, first_c, last_c)
         if last_g > first_g:
-            parts = [program.domains, program.scope_start, program.scope, program.at, program.variable]
-            parts += [program.input_start, program.inputs]
-            sizes = np.array([*(p.size for p in parts), -h.device_begin], dtype=np.int64)
-            words = self.device.upload("words", np.concatenate([sizes, *parts]))
+            words = self.device.upload("words", _words(h))
             there = self.device.upload("values", values.reshape(-1))
             ranges_there = self.device.upload("ranges", ranges[1])
             grid = (values.shape[0], ranges.shape[1] - 1)
@@ -84,6 +81,27 @@ class GpuElimination(Elimination):
             there[: values.size].copy_to_host(values.reshape(-1))
         if last_a > first_a:
             choose_rows(program, self.arena, values, lowest, first_a, last_a)
+
+
+def _words(hybrid: Hybrid) -> NDArray[np.int64]:
+    """Return a plan as kernels that look maximisers up read it."""
+    found: NDArray[np.int64] | None = hybrid.described.get("words")
+    if found is None:
+        p = hybrid.plan.program
+        parts = [p.domains, p.scope_start, p.scope, p.at, p.variable, p.input_start, p.inputs]
+        sizes = np.array([*(part.size for part in parts), -hybrid.device_begin], dtype=np.int64)
+        hybrid.described["words"] = found = np.concatenate([sizes, *parts])
+    return found
+
+
+def _waves(hybrid: Hybrid, dtype: np.dtype[Any], operation: int) -> Waves:
+    """Return the launches of what the GPU does."""
+    found: Waves | None = hybrid.described.get((dtype, operation))
+    if found is None:
+        first, last = hybrid.first, hybrid.last
+        found = describe_waves(hybrid.plan.program, first, last, hybrid.device_begin, dtype, operation)
+        hybrid.described[dtype, operation] = found
+    return found
 
 
 def eliminate_hybrid(
@@ -112,7 +130,6 @@ def eliminate_hybrid(
     """
     device = device or shared_device()
     lowest = arithmetic.dtype.type(arithmetic.lowest)
-    program = hybrid.plan.program
     ACCOUNT.claim(hybrid.host_entries * arithmetic.dtype.itemsize, "tables on the host")
     arena = np.empty(max(1, hybrid.host_entries), dtype=arithmetic.dtype)
     flat = flat_tables(flat, arithmetic, semiring)
@@ -125,7 +142,7 @@ def eliminate_hybrid(
     if hybrid.last > hybrid.first:
         begin, up, down = hybrid.device_begin, hybrid.upload_end, hybrid.download_end
         on_device[: up - begin].copy_to_device(arena[begin:up])
-        waves = describe_waves(program, hybrid.first, hybrid.last, begin, arithmetic.dtype, semiring.operation)
+        waves = _waves(hybrid, arithmetic.dtype, semiring.operation)
         queue = Queue(device, stop=stop)
         run_waves(queue, on_device, waves, device.upload("meta", waves.meta), lowest, semiring.operation)
         if down > up:

@@ -6,7 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.inference.elimination.plan import Plan, Program, places
+from dmcmc.inference.runtime.memo import Memo, digest
 from dmcmc.inference.runtime.types import Ints
+
+_MOST_TABLES = 1 << 14  # of plans that are kept
 
 
 class Merged(NamedTuple):
@@ -27,6 +30,9 @@ class Merged(NamedTuple):
     bucket_start: Ints
 
 
+_MERGED = Memo[Merged](16)
+
+
 def mergeable(plans: Sequence[Plan]) -> bool:
     """Return whether plans number their variables alike, and no two have one in common."""
     if not plans:
@@ -41,6 +47,24 @@ def mergeable(plans: Sequence[Plan]) -> bool:
         seen[program.scope] = True
         seen[program.variable] = True
     return True
+
+
+def merged_once(plans: Sequence[Plan]) -> Merged | None:
+    """Return plans put side by side, those of an earlier call where that was given equal ones; None if they cannot be.
+
+    What is worked out for the plan that they make (:func:`.divide_work`) is kept with it.
+    """
+    if not plans or sum(plan.tables for plan in plans) > _MOST_TABLES:
+        return merge_plans(plans) if mergeable(plans) else None
+    domains = plans[0].program.domains
+    if not all(plan.program.domains is domains for plan in plans):
+        return merge_plans(plans) if mergeable(plans) else None
+    key = tuple(plan.shape_key for plan in plans), digest(domains)
+    found = _MERGED.find(key)
+    if found is None and mergeable(plans):
+        found = merge_plans(plans)
+        _MERGED.put(key, found)
+    return found
 
 
 def merge_plans(plans: Sequence[Plan]) -> Merged:
