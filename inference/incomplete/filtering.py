@@ -8,6 +8,7 @@ elsewhere; the others are incomplete.
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -27,12 +28,14 @@ from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.threads import run_parallel
 from dmcmc.inference.runtime.types import Array, Number
 
 _ROW, _VALUE = 200.0, 3.0  # a candidate for a row costs so many dense cells, and so many for each value of its vector
 _ENTRY = 30.0  # likewise an entry of a dense message, which is compared with what can still win
 _START = 1.1e7  # likewise to carry rows on all cores at all: some milliseconds
 _LARGE, _LITTLE = 1 << 16, 8  # inputs of so many entries, of which at most one in so many is possible, are listed
+_PIECE = 1 << 16  # entries of a dense message that are compared at once
 _SLACK = 8  # times the rounding of a sum of all tables: rows are dropped that are worse by more
 
 
@@ -241,17 +244,37 @@ class Filtering:
         self.joined.add(b)
         if not separator:
             return message
-        number = np.int64 if self.arithmetic.exact else np.float64
-        bound, lowest = message.values.astype(number), number(self.arithmetic.lowest)
-        for table in self.outside.of(b):
-            spread = _spread(table, message.scope)
-            np.maximum(bound + spread, lowest, out=bound)
-        hopeless = bound <= self._threshold()
-        message.values[hopeless | (message.values < self.arithmetic.threshold)] = self.arithmetic.lowest
+        self._drop_hopeless(message, [_spread(table, message.scope) for table in self.outside.of(b)], stop)
         left = int(np.count_nonzero(message.values > self.arithmetic.lowest))
         if left and left * FULL >= message.values.size:
             return message
         return Incomplete.of(message, self.query.domains, self.arithmetic)
+
+    def _drop_hopeless(self, message: Table, bounds: Sequence[Array], stop: Stop) -> None:
+        """Let entries be −∞ that cannot win with what bounds the rest, in pieces that stay in a core's cache."""
+        number = np.int64 if self.arithmetic.exact else np.float64
+        lowest, threshold, values = number(self.arithmetic.lowest), self._threshold(), message.values
+        axes, piece = 0, values.size
+        while piece > _PIECE and axes < values.ndim:
+            piece //= values.shape[axes]
+            axes += 1
+
+        def judge(places: Sequence[tuple[int, ...]]) -> None:
+            for place in places:
+                part = values[place]
+                bound = part.astype(number)
+                for table in bounds:
+                    bound += table[tuple(i if n > 1 else 0 for i, n in zip(place, table.shape, strict=False))]
+                    np.maximum(bound, lowest, out=bound)
+                hopeless = bound <= threshold
+                hopeless |= part < self.arithmetic.threshold
+                part[hopeless] = self.arithmetic.lowest
+
+        places = list(np.ndindex(values.shape[:axes]))
+        some = -(-len(places) // (4 * self.threads))
+        tasks = [partial(judge, places[i : i + some]) for i in range(0, len(places), some)]
+        if not run_parallel(tasks, self.threads if axes else 1, stop):
+            stop.check()
 
     def _send(self, b: int, message: Table | Incomplete) -> None:
         """Give a message to the bucket above; dense where it is nearly full."""

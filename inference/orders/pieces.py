@@ -7,8 +7,10 @@ often larger than that. A piece of dozens or hundreds of vertices around a large
 * in a sweep from one end to the other (:mod:`.sweep_kernels`);
 * greedily, with noise (:mod:`.greedy_kernels`);
 
-each then improved by windows. What is cheaper is kept. First, variables with small buckets that no order does better
-with are eliminated (:mod:`.reduction_kernels`): pieces then span more of what is left.
+each then improved by windows. What is cheaper is kept. The best of some such searches is then annealed, where there is
+much work to do so: what has a few more cells is kept, too, at first, and less and less of it. First, variables with
+small buckets that no order does better with are eliminated (:mod:`.reduction_kernels`): pieces then span more of what
+is left.
 
 The three kinds get the same work. All of it is counted, so the same seed makes the same order everywhere; only a
 :class:`Stop` ends it by the clock, between pieces.
@@ -29,10 +31,11 @@ from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 # Searches that are begun, and the part of the work for each of them; the best goes on. More where there is much work.
-_STARTS, _MORE_STARTS = (4, 0.08), (8, 0.05)
+_STARTS, _MORE_STARTS = (4, 0.08), (8, 0.04)
 _AMPLE = 5e8  # words
+_HEAT, _COLD = 0.01, 0.15  # of all cells, that a change may add, about, at first; the last part, in which none may
 _LAST = 0.05  # of the work, for windows in the end
-_PATIENCE = 10_000_000.0  # words without a gain, and as many as before the last gain
+_PATIENCE = 1e7  # words without a gain, and as many as before the last gain
 _HOPELESS = 1e200  # products of cells overflow
 _REDUCED = 64.0  # all reduced buckets together have at most so small a part of the cells
 _WINDOWS = 1e6  # words for windows of one order
@@ -46,7 +49,7 @@ Ints = NDArray[np.int64]
 
 @dataclass
 class _Search:
-    """An order that is being improved; ``work`` is counted, ``gained`` is what it was at the last gain."""
+    """An order that is being improved; ``work`` is counted, ``gained`` is what it was when ``best`` was found."""
 
     graph: Graph
     sizes: NDArray[np.float64]
@@ -57,23 +60,28 @@ class _Search:
     def __post_init__(self) -> None:
         self.state = seeded(self.seed)
         self.spent = [0] * _KINDS
-        self.work = 0.0
+        self.work, self.cells = 0.0, np.inf
         self._look()
 
     def _look(self) -> None:
         self.tree = bucket_tree(self.graph, self.sizes, self.order)
-        self.cells = float(self.tree[2].sum())
+        self.total = float(self.tree[2].sum())
         self.work += 4 * self.graph.size
-        self.gained = self.work
+        if self.total < self.cells * (1 - 1e-9):
+            self.best, self.cells, self.gained = self.order, self.total, self.work
 
-    def run(self, work: float, stop: Stop) -> None:
-        """Go on for so much work, until it is time to end, or until nothing has been gained for long."""
-        until = self.work + work
-        while self.work < until and self.work < 2 * self.gained + _PATIENCE and not stop.over:
-            self._step()
+    def run(self, work: float, stop: Stop, heat: float = 0.0) -> None:
+        """Go on from the best for so much work, until it is time to end, or until nothing has been gained for long."""
+        begin = self.work
+        if self.total > self.cells:
+            self.order = self.best
+            self._look()
+        while self.work < begin + work and self.work < 2 * self.gained + _PATIENCE and not stop.over:
+            part = (self.work - begin) / work
+            self._step(heat * (1.0 - part) ** 2 if part < 1.0 - _COLD else 0.0)
 
-    def _step(self) -> None:
-        """Try one piece in one way."""
+    def _step(self, heat: float) -> None:
+        """Try one piece in one way; it may add ``heat`` of all cells, more or less."""
         separator, parent, cells = self.tree
         local, names, count, before, widest, work = take_piece(
             self.graph, self.order, separator, parent, cells, self.state
@@ -86,7 +94,8 @@ class _Search:
             orders, made = cut_orders(local, weight, count, int(_UNITS * np.log2(widest)) + 1, self.state)
         else:
             orders, made = self._greedy(local, sizes, weight, count, before)
-        limit = before * (1 - 1e-9)
+        more = -heat * self.total * np.log(max(random_unit(self.state), 1e-12)) if heat else 0.0
+        limit = (before + more) * (1 - 1e-9)
         best: Ints | None = None
         for order in orders:
             around, tree, joined = bucket_tree(local, sizes, order)
@@ -99,7 +108,7 @@ class _Search:
                 best = order
         self.spent[kind] += made
         self.work += work + made
-        if best is not None:
+        if best is not None and (best[1:] < best[:-1]).any():
             self.order = put_back(self.order, parent, names[best])
             self._look()
 
@@ -157,7 +166,7 @@ def improve_pieces(
     if start.size < 3:
         return order
     core = subgraph(rest, left)
-    starts, first = _STARTS if budget < _AMPLE else _MORE_STARTS
+    (starts, first), heat = (_STARTS, 0.0) if budget < _AMPLE else (_MORE_STARTS, _HEAT)
     best: _Search | None = None
     for seed in range(starts):
         search = _Search(core, sizes[left], weight[left], start, seed)
@@ -165,8 +174,8 @@ def improve_pieces(
         if best is None or search.cells < best.cells:
             best = search
     assert best is not None
-    best.run((1 - starts * first) * budget, stop)
-    found = np.concatenate([reduced[:gone], left[best.order]])
+    best.run((1 - starts * first) * budget, stop, heat)
+    found = np.concatenate([reduced[:gone], left[best.best]])
     separator, parent, joined = bucket_tree(graph, sizes, found)
     if not stop.over:
         improve(graph, sizes, separator, parent, joined, True, min(_LAST * budget, _PATIENCE), best.state)

@@ -131,6 +131,14 @@ def wide(n, size=3):
     return Query([arithmetic.encode(f) for f in factors], np.full(n, size), range(n), (), arithmetic)
 
 
+def test_a_bucket_that_rows_are_not_worth_beginning_for_is_dense_without_a_sample(monkeypatch):
+    monkeypatch.setattr(Making, "__init__", None)
+    work = Filtering(wide(12), None, 2, 1 << 30, dense=1)
+    message = work.message(0)
+    assert work.joined == {0}
+    assert isinstance(message, Table)
+
+
 def test_rows_beyond_the_memory_or_the_work_are_refused():
     with pytest.raises(TooMuch, match="memory"):
         Filtering(wide(9), None, 2, 3000, dense=0).go_on()

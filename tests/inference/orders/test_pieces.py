@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support import naive
 from support.graphs_to_order import check_numbers, cycle, graphs, grid, kernel_graph, random_graph, total_of
 
+from dmcmc.inference.orders import pieces
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.orders.cut_kernels import balanced_cuts, cut_orders, neighbour_lists
 from dmcmc.inference.orders.greedy_kernels import seeded
@@ -134,6 +135,19 @@ def test_grids_have_the_width_of_their_side_and_little_more(k):
     order = best_order(grid(k), np.full(k * k, 2), range(k * k), stake=1e9)
     assert order.width <= k + 1
     check_numbers(order, grid(k), np.full(k * k, 2))
+
+
+def test_much_work_anneals_to_an_order_that_gains_alone_do_not_find(monkeypatch):
+    """And repeats itself; the best on the way is what is kept."""
+    scopes, domains = random_graph(3, 80, 150), np.full(80, 2)
+    start = best_order(scopes, domains, range(80)).variables
+    monkeypatch.setattr(pieces, "_AMPLE", 1e7)
+    found = []
+    for heat in (0.0, 0.01, 0.01):
+        monkeypatch.setattr(pieces, "_HEAT", heat)
+        found.append(improved(scopes, domains, start, budget=4e7))
+    assert found[1] == found[2]
+    assert total_of(scopes, domains, found[1]) < total_of(scopes, domains, found[0])
 
 
 def test_more_at_stake_gives_an_order_no_worse():
