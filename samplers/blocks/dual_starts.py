@@ -6,7 +6,7 @@ from dmcmc.inference.bounds.dual.rounding import ENTRIES, MOST, Ints, Rounding, 
 from dmcmc.inference.bounds.dual.state import SHIFTS, DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device, trusts_new_kernels
+from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 _SWEEPS = 3 * SHIFTS  # with the interface free
 
@@ -23,8 +23,8 @@ def dual_states(local: LocalProblem, backend: Backend) -> Ints | None:
 
 
 def _rounded(rounding: Rounding, rows: Ints, backend: Backend) -> Ints:
-    """Round rows, on a GPU where that is worth the way there; with ``DMCMC_NEW_KERNELS=1``, as no card has done it."""
-    if trusts_new_kernels() and backend.samples_on_gpu(rows.size * rounding.work):
+    """Round rows, on a GPU where that is worth the way there."""
+    if backend.samples_on_gpu(rows.size * rounding.work):
         from dmcmc.inference.bounds.dual.cuda.rounding import round_on_device
 
         try:

@@ -98,7 +98,7 @@ def _events(answer: Answer, day: int) -> str:
         between, short = ("<br>", "") if one.meeting.length > 1 else (" ", " short")
         pieces.append(
             f'<div class="event{short}" style="{place}" title="{words}"><b>{escape(one.meeting.name)}</b>{between}'
-            f"{escape(', '.join([*([one.room] if one.room else []), *one.people]))}</div>"
+            f"{escape(f'{one.room}: ' if one.room else '')}{escape(', '.join(one.people))}</div>"
         )
     return "".join(pieces)
 
