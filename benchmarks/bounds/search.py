@@ -2,21 +2,24 @@
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.search [--only NAME] [--seconds S] [--output FILE]
 
-FOLDER holds meetings/. `nodes/s` and `sweeps/s` are those of one agent, where search is (sweeps: 8 a node, 24 where a
-node begins at its row); `wave` is what a wave takes on average. A run's line has the gap to its best utility after
-times, and the seconds that each kind of work took.
+FOLDER holds meetings/. `nodes/s` and `sweeps/s` are those of all agents together (sweeps: 8 a node, 24 where a node
+begins at its row); `wave` is what a wave takes on average, `outside launches` which part of that a GPU waits. A run's
+line has the gap to its best utility after times, and the seconds that each kind of work took.
 """
 
 import sys
 import time
+from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
 import dmcmc
 from benchmarks.harness import Report, meeting, options
-from dmcmc.inference.bounds.branching.search import SWEEPS
+from dmcmc.inference.bounds.branching.search import SWEEPS, Request, search_rows
+from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
+from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
 from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
@@ -29,22 +32,27 @@ TIMES = (0.5, 1, 2, 5, 10, 20, 30, 60)
 
 
 def rates(name: str, device: str, say: Report) -> None:
-    """Measure nodes and sweeps a second of one agent."""
-    local = divide(dmcmc.load(meeting(name))).locals[0]
-    state = dual.TRIANGLES.start(local, Backend(threads=cores(), device=device))
-    state.improve(sweeps=2)
-    work = row_search(state, 1 << 30, 1, 1e6)
-    low = np.full(local.rows, -np.inf)
-    work.search(low, low, waves=2)
-    before, begun, waves = work.nodes, time.perf_counter(), 0
-    while time.perf_counter() - begun < 2:
-        work.search(low, low, waves=1)
-        waves += 1
+    """Measure nodes and sweeps a second of all agents together."""
+    locals_ = divide(dmcmc.load(meeting(name))).locals
+    states = [dual.TRIANGLES.start(local, Backend(threads=cores(), device=device)) for local in locals_]
+    improve_on_gpu([BoundRequest(state) for state in states], states[0].backend, sweeps=2) if device != "cpu" else None
+    work, requests = [row_search(state, (1 << 32) // len(states), 1e6) for state in states], list[Request]()
+    for search, state in zip(work, states, strict=True):
+        low = np.full(state.local.rows, -np.inf)
+        requests.append(Request(search, low, low))
+    search_rows(requests, waves=3)
+    before, begun, waves = sum(one.nodes for one in work), time.perf_counter(), 0
+    workers: Any = work[0].engine.workers
+    busy = getattr(workers, "busy", 0.0)
+    while time.perf_counter() - begun < 3:
+        search_rows(requests, waves=4)
+        waves += 4
     took = time.perf_counter() - begun
-    pace = (work.nodes - before) / took
+    pace, room = (sum(one.nodes for one in work) - before) / took, sum(one.engine.slots for one in work)
+    host = f"  outside launches {100 - 100 * (workers.busy - busy) / took:.0f} %" if device != "cpu" else ""
     say(
-        f"{name:<15} {type(work.engine).__name__}: {pace:9.1f} nodes/s  {SWEEPS * pace:9.1f} sweeps/s"
-        f"  wave {1e3 * took / waves:7.1f} ms of {work.engine.width}  slots {work.engine.slots}"
+        f"{name:<15} {type(work[0].engine).__name__}: {pace:9.1f} nodes/s  {SWEEPS * pace:9.1f} sweeps/s"
+        f"  wave {1e3 * took / waves:7.1f} ms of {work[0].engine.width}  slots {room}{host}"
     )
 
 

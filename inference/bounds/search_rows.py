@@ -1,23 +1,22 @@
 """Search in an agent's rows: on the CPU, or on a GPU where that is worth it."""
 
-from dmcmc.inference.bounds.branching.search import CpuEngine, RowSearch
+from dmcmc.inference.bounds.branching.engine import CpuEngine
+from dmcmc.inference.bounds.branching.search import RowSearch
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device, trusts_new_kernels
 
 
-def row_search(state: DualState, room: int, parts: int = 1, seconds: float = 0.0) -> RowSearch:
+def row_search(state: DualState, room: int, seconds: float = 0.0) -> RowSearch:
     """Return a search in the rows of a state, on a GPU where it takes so long that this is worth it.
 
-    On a GPU only with ``DMCMC_NEW_KERNELS=1``: a card has run it on small problems alone.
+    On a GPU only with ``DMCMC_NEW_KERNELS=1``: no card has run it on waves of several agents.
 
     Parameters
     ----------
     room
         Bytes for the tables of nodes, in memory.
-    parts
-        Agents that share a GPU's memory.
     seconds
-        That it may take.
+        That it may take, with those of other agents that it shares waves with.
     """
     if trusts_new_kernels() and state.backend.bounds_on_gpu(seconds * state.backend.threads):
         from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
@@ -25,7 +24,7 @@ def row_search(state: DualState, room: int, parts: int = 1, seconds: float = 0.0
 
         if takes(state):
             try:
-                return RowSearch(state, GpuEngine(state, parts * state.backend.sharers))
+                return RowSearch(state, GpuEngine(state))
             except Exception as error:
                 if not is_out_of_memory(error):
                     raise

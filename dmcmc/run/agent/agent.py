@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.branching.search import Request
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.bounds.tighten import Tightened
@@ -21,7 +22,7 @@ from dmcmc.run.agent.filtered import FilteredTable
 from dmcmc.run.agent.lower_table import LowerTable, promising
 from dmcmc.run.agent.pruning import Pruning, limits_of
 from dmcmc.run.agent.rows import rows_of
-from dmcmc.run.agent.upper_table import Room, UpperTable
+from dmcmc.run.agent.upper_table import UpperTable
 from dmcmc.run.controller.offer import Brought
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.methods.block_chains import BlockChains, frozen
@@ -223,18 +224,25 @@ class Agent:
         if limits is not None:
             self._prune(limits)
 
-    def search_rows(self, limits: NDArray[Any], seconds: float, room: Room, left: float = math.inf) -> None:
-        """Search in the rows that can still matter, for some seconds.
+    def row_search(self, limits: NDArray[Any], seconds: float, room: int, left: float = math.inf) -> Request | None:
+        """Return what is wanted of a search in the rows that can still matter; None where it would be too slow.
 
         Parameters
         ----------
+        seconds
+            That the searches of all agents may take.
+        room
+            Bytes for its nodes.
         left
             Seconds of one core that there will be for it in all: too few, and rows are not searched in.
         """
         still = self.pruning.open_rows
         if not self.above.quick_enough(self.local.rows if still is None else still.size, left):
-            return
-        self.above.search(self.pruning.open_rows, limits, self._attained(limits), seconds, room)
+            return None
+        return self.above.search(still, limits, self._attained(limits), seconds, room)
+
+    def take_searched(self, limits: NDArray[Any]) -> None:
+        """Take in what a search in the rows has found."""
         self.take_bound()
         self._prune(limits)
 

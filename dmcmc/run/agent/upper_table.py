@@ -3,13 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branching.search import SWEEPS, RowSearch
+from dmcmc.inference.bounds.branching.search import SWEEPS, Request, RowSearch
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
@@ -20,14 +20,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 
 _MOST = np.iinfo(np.int64).max
 _MOST_ROWS = 1 << 16  # that are searched in: all of them are nodes at first
-_NODES = 10  # a row should have: with fewer, ascent on all of them brings more (25 variables: 35, 50 variables: 4)
-
-
-class Room(NamedTuple):
-    """Memory for the nodes of a search: bytes for one agent, and how many agents share a GPU's."""
-
-    bytes: int
-    agents: int
+_NODES = 4  # a row should have: with fewer, ascent on all of them brings more
 
 
 @dataclass
@@ -102,24 +95,28 @@ class UpperTable:
         return not self.slow
 
     def search(
-        self, rows: NDArray[np.int64] | None, limits: NDArray[Any], attained: NDArray[Any], seconds: float, room: Room
-    ) -> None:
-        """Search in the rows that can still matter, for some seconds.
+        self, rows: NDArray[np.int64] | None, limits: NDArray[Any], attained: NDArray[Any], seconds: float, room: int
+    ) -> Request:
+        """Return what is wanted of a search in the rows that can still matter.
 
         Parameters
         ----------
         limits, attained : (rows,)
             What each has to exceed, and what it is worth at least.
+        seconds
+            That searches of all agents may take: whether that is worth the way to a GPU.
+        room
+            Bytes for the nodes' tables, in memory.
         """
         dual = self.dual
         assert dual is not None
         if self.searched is None:
-            self.searched = row_search(dual, room.bytes, room.agents, seconds)
+            self.searched = row_search(dual, room, seconds)
         if dual.whole:
             thresholds = beyond(_higher(limits, attained))
         else:  # rounded down, one less is what a row is left with: no less than what it is worth
             thresholds = _higher(limits, attained + 2 * math.ldexp(1.0, -dual.layout.scale.shift))
-        self.searched.search(thresholds, limits, rows, seconds)
+        return Request(self.searched, thresholds, limits, rows)
 
 
 def _higher(limits: NDArray[Any], attained: NDArray[Any] | None) -> NDArray[Any]:

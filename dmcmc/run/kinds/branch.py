@@ -2,14 +2,26 @@
 
 import time
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
+from dmcmc.inference.bounds.branching.search import Request, search_rows
 from dmcmc.inference.runtime.memory import ACCOUNT
-from dmcmc.inference.runtime.parts import Parts
-from dmcmc.run.agent.upper_table import Room
 from dmcmc.run.controller.offer import BRANCH, Grant, Offer
-from dmcmc.run.kinds.protocol import Slice, Standing
+from dmcmc.run.kinds.protocol import Slice, Standing, Turn
 
 _SHARE, _MOST = 1 / 8, 1 << 32  # of the memory, and bytes, for the nodes of all agents of a rank
+
+
+class _Wanted(NamedTuple):
+    """An agent's search: its part of the gap, and the nodes that had been worked on, before it."""
+
+    turn: Turn
+    limits: NDArray[Any]
+    request: Request
+    gap: float | None
+    nodes: int
 
 
 class Branch:
@@ -26,13 +38,19 @@ class Branch:
         ]
 
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Search in each agent's rows in its seconds; what one leaves goes to those after it."""
-        own = slice.own(grants)
-        agents, parts = max(1, len(slice.turns)), Parts([seconds for _, seconds in own])
-        room = Room(ACCOUNT.part(_SHARE, _MOST) // agents, agents)
-        left = slice.backend.stop.left * slice.backend.threads / agents
+        """Search in the rows of all agents that are granted something, in all of their seconds together."""
+        own, agents = slice.own(grants), max(1, len(slice.turns))
+        start, seconds = time.perf_counter(), sum(given for _, given in own)
+        room, left = ACCOUNT.part(_SHARE, _MOST) // agents, slice.backend.stop.left * slice.backend.threads / agents
+        wanted = list[_Wanted]()
         for turn, _ in own:
-            start, before, seconds = time.perf_counter(), slice.gap(turn.agent), parts.next()
             if turn.limits is not None:
-                turn.agent.search_rows(turn.limits, seconds, room, left)
-            slice.enter(self.name, turn, before, time.perf_counter() - start)
+                request = turn.agent.row_search(turn.limits, seconds, room, left)
+                if request is not None:
+                    wanted.append(_Wanted(turn, turn.limits, request, slice.gap(turn.agent), request.search.nodes))
+        search_rows([one.request for one in wanted], seconds)
+        worked = [max(1, one.request.search.nodes - one.nodes) for one in wanted]
+        took = time.perf_counter() - start
+        for one, nodes in zip(wanted, worked, strict=True):
+            one.turn.agent.take_searched(one.limits)
+            slice.enter(self.name, one.turn, one.gap, took * nodes / sum(worked))

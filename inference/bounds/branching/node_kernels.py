@@ -8,12 +8,14 @@ packed where that makes them narrower: neither changes what the passes do to the
 import numpy as np
 
 from dmcmc.inference.bounds.branching.pool import (
+    FAR,
     JOB_ROW,
     JOB_SOURCE,
     JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
     LEAF,
+    PART,
     STUCK,
     UNFIT,
 )
@@ -25,13 +27,13 @@ from dmcmc.inference.runtime.compile import njit
 
 
 @njit(nogil=True)
-def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, variables, values, scratch, halt):
+def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, variables, firsts, scratch, halt):
     """Bound some nodes, one after the other, and say where to branch.
 
-    jobs (k, 5) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
+    jobs (k, JOB) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
     live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
-    where to branch, LEAF or STUCK; values (k,) int64: the best value of that variable. When ``halt`` (1,) uint8 becomes
-    1, the other nodes stay as they are.
+    where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values. When ``halt`` (1,)
+    uint8 becomes 1, the other nodes stay as they are.
     """
     digits = np.zeros(shape.size, dtype=np.int64)
     marginals = np.zeros(shares.unary.shape[1], dtype=np.int64)
@@ -83,7 +85,7 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
                 masks[k, v, names[v, i]] = part.unary[v, i] >= THRESHOLD
         variables[k] = STUCK
         if fits and best != NEVER and best >= threshold:
-            variables[k], values[k] = _choose(graph, part, names, marginals)
+            variables[k] = _choose(graph, part, names, marginals, best - threshold, firsts[k])
 
 
 @njit(nogil=True)
@@ -191,26 +193,36 @@ def _pack(table, u, v, keep, counts, packed, olds):
 
 
 @njit(nogil=True)
-def _choose(graph, part, names, marginals):
-    """Return the variable to branch on and its best value; LEAF if every variable has one value.
+def _choose(graph, part, names, marginals, slack, first):
+    """Return the variable to branch on, LEAF if every variable has one value; set ``first`` to its best values.
 
     Of all variables the one whose values' max-marginals, in the tables over it and its pairs, are together most below
-    the sum of these tables' maxima: many values, or maxima that disagree.
+    the sum of these tables' maxima: many values, or maxima that disagree. ``slack`` is what the node has to fall by to
+    be closed.
     """
-    chosen, value, score = LEAF, 0, np.int64(-1)
+    chosen, score = LEAF, np.int64(-1)
     for v in range(names.shape[0]):
         total, live = _marginals(graph, part, v, marginals)
         if live < 2:
             continue
-        here, best = np.int64(0), -1
+        here = np.int64(0)
         for i in range(graph.domains[v]):
             if marginals[i] != NEVER:
                 here += total - marginals[i]
-                if best < 0 or marginals[i] > marginals[best]:
-                    best = i
         if here > score:
-            chosen, value, score = v, np.int64(names[v, best]), here
-    return chosen, value
+            chosen, score = v, here
+    for i in range(first.size):
+        first[i] = False
+    if chosen >= 0:
+        _, live = _marginals(graph, part, chosen, marginals)
+        for _ in range(1 if score // live >= slack >> FAR else max(1, live // PART)):
+            best = -1
+            for i in range(graph.domains[chosen]):
+                if marginals[i] != NEVER and (best < 0 or marginals[i] > marginals[best]):
+                    best = i
+            first[names[chosen, best]] = True
+            marginals[best] = NEVER
+    return chosen
 
 
 @njit(nogil=True)

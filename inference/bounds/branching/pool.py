@@ -9,8 +9,12 @@ from dmcmc.inference.bounds.dual.graph import Graph
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.runtime.types import Ints
 
-# Words of a job: which row, the slot to inherit from (-1: the row itself), the node's own slot, threshold, sweeps.
-JOB_ROW, JOB_SOURCE, JOB_TARGET, JOB_THRESHOLD, JOB_SWEEPS, JOB = range(6)
+# Words of a job: which row, the slot to inherit from (-1: the row itself), the node's own slot, threshold, sweeps; on a
+# GPU also whose row it is.
+JOB_ROW, JOB_SOURCE, JOB_TARGET, JOB_THRESHOLD, JOB_SWEEPS, JOB_AGENT, JOB = range(7)
+# Where a variable's values are on average below the best by less than 2^-FAR of what a node has to fall, a branch has
+# the best 1 / PART of them: the best one would leave the other branch as it was.
+FAR, PART = 4, 6
 LEAF, STUCK = -1, -2  # in place of a variable: every variable has one value; nothing more can be shifted
 UNFIT = NEVER + 1  # in place of a bound: nothing is known
 UNDONE = NEVER + 2  # in place of a bound: it was not this node's turn
@@ -71,14 +75,14 @@ class Found(NamedTuple):
         Values that are live.
     variables : (k,) int64
         Where to branch; :data:`LEAF`, :data:`STUCK`.
-    values : (k,) int64
-        The best value of that variable: one branch has it, the other all others.
+    firsts : (k, W) bool
+        The best of that variable's live values: one branch has them, the other the rest.
     """
 
     bounds: Ints
     masks: NDArray[np.bool_]
     variables: Ints
-    values: Ints
+    firsts: NDArray[np.bool_]
 
 
 def slot_bytes(hidden: Graph, width: int) -> int:

@@ -1,83 +1,31 @@
-"""Best-first search in an agent's rows, as long as there is time, with the dual bound at the nodes."""
+"""Best-first search in agents' rows, as long as there is time, with the dual bound at the nodes.
+
+Nodes of several agents share a wave. All limits are what the whole has to exceed, so that a node's slack means the same
+in every agent: what it keeps the bound of the whole up by. An agent's part of a wave is as large as what its highest
+slack has lately fallen by for a node.
+"""
 
 import time
-from collections.abc import Callable
-from functools import partial
-from itertools import pairwise
-from typing import Any, Protocol, cast
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branching import node_kernels
-from dmcmc.inference.bounds.branching.pool import STUCK, UNDONE, Found, Wave, make_pool, slot_bytes
+from dmcmc.inference.bounds.branching.engine import CpuEngine, Engine, run_waves
+from dmcmc.inference.bounds.branching.pool import Found, Wave
 from dmcmc.inference.bounds.branching.tree import Tree
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.scale import THRESHOLD
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.types import Ints
 
-WAVE = 32  # nodes at which a wave branches on the CPU, whatever the number of threads
 ROOT_SWEEPS, SWEEPS = 24, 8
 LEAST_SLOTS = 3  # a node and its two branches
-MOST_NODES = 1 << 20  # that may be open
-
-
-class Engine(Protocol):
-    """Where the tables of nodes are, and what works on them.
-
-    Attributes
-    ----------
-    slots : int
-        How many nodes have tables at a time.
-    width : int
-        At how many nodes a wave branches.
-    """
-
-    slots: int
-    width: int
-
-    def run(self, wave: Wave, stop: Stop) -> Found:
-        """Work on a wave of nodes; some are left undone when it is time to stop."""
-        ...
-
-
-class CpuEngine:
-    """Nodes' tables in memory, a thread a node."""
-
-    def __init__(self, state: DualState, room: int) -> None:
-        hidden, width = state.layout.hidden, state.width
-        self.slots = room // slot_bytes(hidden, width)
-        self.width = WAVE
-        self._state, self._shape = state, np.array(state.local.interface_shape, dtype=np.int64)
-        self._pool = make_pool(hidden, width, self.slots)
-
-    def run(self, wave: Wave, stop: Stop) -> Found:
-        """Work on a wave of nodes."""
-        state, layout, width = self._state, self._state.layout, self._state.width
-        count, halt = len(wave.jobs), np.zeros(1, dtype=np.uint8)
-        found = Found(
-            np.full(count, UNDONE, dtype=np.int64),
-            wave.masks.copy(),
-            np.full(count, STUCK, dtype=np.int64),
-            np.zeros(count, dtype=np.int64),
-        )
-        kernel, shares = cast(Callable[..., None], node_kernels.run_nodes), state.shares
-
-        def group(first: int, last: int) -> None:
-            kernel(
-                layout.whole, shares, layout.hidden, layout.slices, self._shape, self._pool,
-                wave.jobs[first:last], found.masks[first:last], found.bounds[first:last],
-                found.variables[first:last], found.values[first:last],
-                np.zeros((3, width, width), dtype=np.int32), halt,
-            )  # fmt: skip
-
-        tasks = [partial(group, first, last) for first, last in pairwise(wave.groups.tolist())]
-        run_watched(tasks, state.backend.threads, stop, halt)
-        return found
+_FADE = 0.9  # of what was earned before a wave counts after it
+_LEAST = 0.25  # of what agents earn on average is what each is thought to earn at least
 
 
 class RowSearch:
@@ -85,6 +33,8 @@ class RowSearch:
 
     Attributes
     ----------
+    earning : float or None
+        What the highest slack has lately fallen by for a node, utility; None before there is any.
     nodes : int
         That have been worked on.
     """
@@ -93,6 +43,12 @@ class RowSearch:
         self.state, self.engine = state, engine
         hidden = state.shares.unary[: state.layout.n_hidden]
         self._tree = Tree(hidden >= THRESHOLD, state.bounds, state.layout.scale, engine.slots)
+        self._gained, self._worked = 0.0, 0.0
+
+    @property
+    def earning(self) -> float | None:
+        """What the highest slack has lately fallen by for a node."""
+        return self._gained / self._worked if self._worked else None
 
     @property
     def nodes(self) -> int:
@@ -101,49 +57,91 @@ class RowSearch:
 
     @property
     def exhausted(self) -> bool:
-        """Whether nothing is to be searched: nothing is open, or too much, or there is no room."""
-        return not 0 < self._tree.size <= MOST_NODES or self.engine.slots < LEAST_SLOTS
+        """Whether nothing is to be searched: nothing is open, or there is no room."""
+        return not self._tree.size or self.engine.slots < LEAST_SLOTS
 
-    def search(
-        self,
-        thresholds: NDArray[Any],
-        limits: NDArray[Any],
-        rows: Rows | None = None,
-        seconds: float | None = None,
-        waves: int | None = None,
-    ) -> None:
-        """Lower the bounds of rows that reach their thresholds.
-
-        Parameters
-        ----------
-        thresholds, rows, seconds
-            As in :meth:`dmcmc.inference.bounds.contract.protocol.PruningState.prune`.
-        limits : (rows of the interface,)
-            Utilities: what a row has to exceed to be in anything better. The row that is furthest beyond is the first.
-        waves
-            In place of seconds: how much work. The result is then the same on any number of threads.
-        """
-        state = self.state
-        chosen, scale = state.rows(rows), state.layout.scale
+    def begin(self, thresholds: NDArray[Any], limits: NDArray[Any], rows: Rows | None) -> None:
+        """Open the rows that matter."""
+        chosen, scale = self.state.rows(rows), self.state.layout.scale
         encoded = [scale.encode_all(np.asarray(each)[chosen]) for each in (thresholds, limits)]
-        self._tree.begin(state.bounds, chosen, *encoded)
-        stop = state.backend.stop if seconds is None else state.backend.stop.by(time.perf_counter() + seconds)
-        left = -1 if waves is None else waves
-        while left != 0 and not self.exhausted and not (seconds is not None and stop.over):
-            chosen, wave = self._tree.wave(self.engine.width, ROOT_SWEEPS, SWEEPS)
-            self._tree.take(chosen, wave, self.engine.run(wave, stop))
-            left -= 1
-        self._take()
+        self._tree.begin(self.state.bounds, chosen, *encoded)
 
-    def _take(self) -> None:
+    def wave(self, most: int) -> tuple[Ints, Wave]:
+        """Return the best open nodes, and the work that branches at them."""
+        return self._tree.wave(most, ROOT_SWEEPS, SWEEPS)
+
+    def take(self, chosen: Ints, wave: Wave, found: Found) -> None:
+        """Take in what came of a wave."""
+        before, nodes = self._tree.slack, self.nodes
+        self._tree.take(chosen, wave, found)
+        self._gained = _FADE * self._gained + max(0.0, before - self._tree.slack)
+        self._worked = _FADE * self._worked + self.nodes - nodes
+
+    def end(self) -> None:
         """Lower the state's bounds."""
         rows, bounds = self._tree.bounds()
         self.state.bounds[rows] = np.minimum(self.state.bounds[rows], bounds)
+
+
+class Request(NamedTuple):
+    """What is wanted of one agent's search.
+
+    Attributes
+    ----------
+    search : RowSearch
+    thresholds, rows
+        As in :meth:`dmcmc.inference.bounds.contract.protocol.PruningState.prune`.
+    limits : (rows of the interface,)
+        Utilities: what a row has to exceed to be in anything better. The row that is furthest beyond is the first.
+    """
+
+    search: RowSearch
+    thresholds: NDArray[Any]
+    limits: NDArray[Any]
+    rows: Rows | None = None
+
+
+def search_rows(requests: Sequence[Request], seconds: float | None = None, waves: int | None = None) -> None:
+    """Lower the bounds of rows that reach their thresholds, of several agents at once.
+
+    Parameters
+    ----------
+    waves
+        In place of seconds: how much work. The result is then the same on any number of threads.
+    """
+    for request in requests:
+        request.search.begin(request.thresholds, request.limits, request.rows)
+    searches, left = [request.search for request in requests], -1 if waves is None else waves
+    if not searches:
+        return
+    stop = searches[0].state.backend.stop
+    if seconds is not None:
+        stop = stop.by(time.perf_counter() + seconds)
+    while left != 0 and not (seconds is not None and stop.over):
+        still = [search for search in searches if not search.exhausted]
+        if not still:
+            break
+        waves_of = [search.wave(most) for search, most in zip(still, _division(still), strict=True)]
+        parts = [(search.engine, wave) for search, (_, wave) in zip(still, waves_of, strict=True)]
+        for search, (chosen, wave), found in zip(still, waves_of, run_waves(parts, stop), strict=True):
+            search.take(chosen, wave, found)
+        left -= 1
+    for search in searches:
+        search.end()
+
+
+def _division(searches: Sequence[RowSearch]) -> list[int]:
+    """Return at how many nodes of each search a wave branches: by what they earn, at one at least."""
+    width, known = max(search.engine.width for search in searches), [search.earning for search in searches]
+    numbers = [earning for earning in known if earning is not None]
+    mean = sum(numbers) / len(numbers) if numbers else 0.0
+    weights = [max(_LEAST * mean, mean if earning is None else earning) or 1.0 for earning in known]
+    return [max(1, int(width * weight / sum(weights))) for weight in weights]
 
 
 def compile_branching() -> None:
     """Compile what a search uses."""
     local = LocalProblem(0, (), (0, 1), (Factor.of((0, 1), [[0, 1], [1, 0]]),), np.full(2, 2))
     state = DualState(local, triangles=True)
-    search = RowSearch(state, CpuEngine(state, 1 << 20))
-    search.search(np.array([-np.inf]), np.array([-np.inf]), waves=1)
+    nothing = np.array([-np.inf])
+    search_rows([Request(RowSearch(state, CpuEngine(state, 1 << 20)), nothing, nothing)], waves=1)

@@ -1,5 +1,6 @@
 """The open nodes of a search in an agent's rows, best first, and what its rows' bounds are."""
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from dmcmc.inference.bounds.branching.pool import JOB, LEAF, UNDONE, UNFIT, Foun
 from dmcmc.inference.bounds.dual.scale import NEVER, Scale
 from dmcmc.inference.runtime.types import Ints
 
+MOST_NODES = 1 << 17  # that may be open before the search goes depth first
 _NONE, _NEW = -1, -3  # no slot; a node that nothing has been done for yet, in place of a variable
 
 
@@ -19,7 +21,7 @@ class _Nodes(NamedTuple):
     bound: Ints
     slot: Ints
     variable: Ints
-    value: Ints
+    first: NDArray[np.uint8]
     mask: NDArray[np.uint8]
 
     def where(self, chosen: NDArray[np.bool_]) -> "_Nodes":
@@ -114,11 +116,10 @@ class Tree:
         second[groups[1:][~whole] - 1] = True
         masks = self._masks(chosen)[of]
         branching = np.flatnonzero(~whole[of])
-        variable, value = nodes.variable[chosen][of[branching]], nodes.value[chosen][of[branching]]
-        only = np.arange(self._shape[1]) == value[:, None]
-        masks[branching, variable] &= only ^ second[branching, None]
+        first = np.unpackbits(nodes.first[chosen], axis=1, count=self._shape[1]).astype(np.bool_)[of[branching]]
+        masks[branching, nodes.variable[chosen][of[branching]]] &= first ^ second[branching, None]
         own = nodes.slot[chosen][of]
-        jobs = np.empty((of.size, JOB), dtype=np.int64)
+        jobs = np.zeros((of.size, JOB), dtype=np.int64)
         jobs[:, 0], jobs[:, 1] = nodes.row[chosen][of], own
         jobs[:, 2] = [slot if last and slot >= 0 else self._free.pop() for slot, last in zip(own, second, strict=True)]
         jobs[:, 3] = self.thresholds[jobs[:, 0]]
@@ -154,7 +155,8 @@ class Tree:
         nodes.slot[chosen[undone]] = _NONE
         children = _Nodes(
             rows[keep], bounds[keep], slots[keep], np.where(stuck, _NEW, found.variables)[keep],
-            found.values[keep], np.packbits(masks[keep].reshape(-1, self._shape[0] * self._shape[1]), axis=1),
+            np.packbits(found.firsts[keep], axis=1),
+            np.packbits(masks[keep].reshape(-1, self._shape[0] * self._shape[1]), axis=1),
         )  # fmt: skip
         self._open = nodes.where(stay).joined(children)
         self._close()
@@ -167,7 +169,7 @@ class Tree:
             self._start[rows],
             np.full(k, _NONE),
             np.full(k, _NEW),
-            np.zeros(k, dtype=np.int64),
+            np.zeros((k, -(-self._shape[1] // 8)), dtype=np.uint8),
             np.repeat(self._all, k, axis=0),
         )
 
@@ -182,8 +184,25 @@ class Tree:
         return slack
 
     def _best(self, most: int) -> Ints:
-        """Return the nodes with the most slack, the best first; of equal ones the oldest."""
-        return np.argsort(-self._slack(), kind="stable")[:most]
+        """Return the nodes with the most slack, the best first; of equal ones the oldest.
+
+        Where very many are open, the newest: depth first, so that they do not get many more.
+        """
+        if self.size > MOST_NODES:
+            return np.arange(self.size - 1, max(-1, self.size - 1 - most), -1)
+        slack = self._slack()
+        if self.size > 4 * most:  # a full sort of all of them would take longer than the work on a wave
+            least = np.partition(slack, self.size - most)[self.size - most]
+            among = np.flatnonzero(slack >= least)
+            return among[np.argsort(-slack[among], kind="stable")][:most]
+        return np.argsort(-slack, kind="stable")[:most]
+
+    @property
+    def slack(self) -> float:
+        """By how much the worst open node is beyond its row's limit, utility; 0 where none is open."""
+        if not self.size:
+            return 0.0
+        return max(0.0, math.ldexp(float(self._slack().max()), -self._scale.shift))
 
     def _make_room(self, chosen: Ints, needed: Ints) -> int:
         """Take slots from the nodes that come last, if needed; return how many of ``chosen`` have theirs."""

@@ -11,8 +11,10 @@ from support.problem_strategies import random_table
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.branching import search as branching
+from dmcmc.inference.bounds.branching import tree
+from dmcmc.inference.bounds.branching.engine import CpuEngine
 from dmcmc.inference.bounds.branching.pool import slot_bytes
-from dmcmc.inference.bounds.branching.search import CpuEngine, RowSearch
+from dmcmc.inference.bounds.branching.search import Request, RowSearch, search_rows
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.dpop.division import LocalProblem
@@ -49,7 +51,7 @@ def test_bounds_are_sound_at_any_time_and_closed_rows_stay_below_their_threshold
     work = RowSearch(state, CpuEngine(state, slots * slot_bytes(state.layout.hidden, state.width)))
     thresholds = np.array([data.draw(st.sampled_from([-math.inf, *[u + k for k in (-9, 0, 1, 9)]])) for u in worth])
     for waves in (1, 1, 2, 8):
-        work.search(thresholds, thresholds, waves=waves)
+        search_rows([Request(work, thresholds, thresholds)], waves=waves)
         for bound, value, threshold in zip(decoded(state), worth, thresholds, strict=True):
             assert bound >= value - 1e-9 or (floats and value < threshold)
 
@@ -60,9 +62,32 @@ def test_rows_end_with_what_they_are_worth(seed, star):
     local = agent(seed, star=star)
     state = DualState(local, triangles=True)
     work = row_search(state, 1 << 24)
-    work.search(nothing(local), nothing(local), waves=400)
+    search_rows([Request(work, nothing(local), nothing(local))], waves=400)
     assert work.exhausted
     assert naive.same_numbers(np.array(decoded(state)), naive.row_values(local).ravel())
+
+
+@pytest.mark.parametrize("most", [1 << 17, 4])
+def test_agents_share_waves_and_nodes_go_depth_first_where_many_are_open(monkeypatch, most):
+    monkeypatch.setattr(tree, "MOST_NODES", most)
+    locals_ = [agent(seed) for seed in (5, 6)]
+    states = [DualState(local, triangles=True) for local in locals_]
+    searches = [row_search(state, 1 << 24) for state in states]
+    search_rows(
+        [Request(one, nothing(local), nothing(local)) for one, local in zip(searches, locals_, strict=True)], waves=400
+    )
+    assert all(one.exhausted and one.earning is not None for one in searches)
+    for state, local in zip(states, locals_, strict=True):
+        assert naive.same_numbers(np.array(decoded(state)), naive.row_values(local).ravel())
+
+
+def test_who_earns_more_for_a_node_has_more_nodes():
+    searches = [row_search(DualState(agent(seed), triangles=True), 1 << 24) for seed in (1, 2, 3)]
+    assert branching._division(searches) == [21, 21, 21]
+    for one, gained in zip(searches, (6.0, 0.0), strict=False):
+        one._gained, one._worked = gained, 2.0
+    first, second, third = branching._division(searches)
+    assert first > third > second > 1 and first + second + third <= searches[0].engine.width
 
 
 def test_a_row_that_cannot_be_better_is_left_with_what_it_is_worth():
@@ -70,7 +95,7 @@ def test_a_row_that_cannot_be_better_is_left_with_what_it_is_worth():
     worth = naive.row_values(local).ravel().astype(np.int64)
     state = DualState(local, triangles=True)
     work = row_search(state, 1 << 24)
-    work.search(worth + 1, worth, waves=400)
+    search_rows([Request(work, worth + 1, worth)], waves=400)
     assert work.exhausted and decoded(state) == worth.tolist()
 
 
@@ -80,7 +105,7 @@ def test_threads_and_slots_that_are_few_change_nothing_that_is_proven():
     room = [400, 400, 3]
     for state, slots in zip(states, room, strict=True):
         engine = CpuEngine(state, slots * slot_bytes(state.layout.hidden, state.width))
-        RowSearch(state, engine).search(nothing(local), nothing(local), waves=3)
+        search_rows([Request(RowSearch(state, engine), nothing(local), nothing(local))], waves=3)
         assert engine.slots == slots
     assert states[0].bounds.tolist() == states[1].bounds.tolist()
     assert all(w >= u for w, u in zip(decoded(states[2]), naive.row_values(local).ravel().tolist(), strict=True))
@@ -90,7 +115,7 @@ def test_a_search_without_room_has_nothing_to_do():
     state = DualState(agent(1), triangles=True)
     work = row_search(state, 0)
     before = state.bounds.copy()
-    work.search(nothing(state.local), nothing(state.local), waves=3)
+    search_rows([Request(work, nothing(state.local), nothing(state.local))], waves=3)
     assert work.exhausted and (state.bounds == before).all()
 
 
@@ -99,6 +124,6 @@ def test_time_that_is_over_leaves_bounds_as_they_are_or_better(monkeypatch):
     local = agent(3, hard=0.0, most=16)
     state = DualState(local, triangles=True, backend=Backend(threads=2, stop=Stop(until=0.0)))
     before = state.bounds.copy()
-    row_search(state, 1 << 24).search(nothing(local), nothing(local), seconds=1.0)
+    search_rows([Request(row_search(state, 1 << 24), nothing(local), nothing(local))], seconds=1.0)
     assert (state.bounds <= before).all()
     assert all(w >= u for w, u in zip(decoded(state), naive.row_values(local).ravel().tolist(), strict=True))

@@ -1,16 +1,34 @@
-"""Nodes' tables on the device, a block for each node at which a wave branches."""
+"""Nodes' tables on the device, a block for each node at which a wave branches; nodes of several agents in a launch."""
+
+import time
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branching.cuda import node_kernels
-from dmcmc.inference.bounds.branching.pool import JOB, STUCK, UNDONE, Found, Wave
-from dmcmc.inference.bounds.dual.cuda.device import places
+from dmcmc.inference.bounds.branching.engine import Engine
+from dmcmc.inference.bounds.branching.pool import (
+    JOB_AGENT,
+    JOB_SOURCE,
+    JOB_TARGET,
+    STUCK,
+    UNDONE,
+    Found,
+    Wave,
+)
+from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, Place, places
 from dmcmc.inference.bounds.dual.graph import Layout
 from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, PIECE, Stop
 from dmcmc.inference.runtime.device import shared_device
 
-_SHARE, _MOST = 1 / 4, 1 << 32  # of the device's free memory, and bytes, for the nodes of one agent
+_SHARE = 1 / 4  # of the device's memory for the nodes of all agents
+_MOST = 64  # slots of an agent for each block that runs at once
+_WAVE = 4  # nodes of a wave for each block that runs at once: what is done between two launches is then little
+_SHORT = 0.5 * PIECE  # seconds of a launch after which the next has twice as many nodes
 _LONG, _BYTE = np.dtype(np.int64), np.dtype(np.uint8)
 
 
@@ -18,59 +36,139 @@ def load_kernels(width: int) -> None:
     """Compile the kernel for tables of so many columns, or find it on disk."""
     device = shared_device()
     ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
-    words = (ints, longs, ints, 0, longs, longs, ints, 0, longs, longs, longs, longs, bytes_, longs)
+    words = (ints, longs, ints, longs, longs, ints, 0, longs, longs, longs, bytes_, bytes_, 0, longs)
     device.load(node_kernels.run_nodes, (*words, 0, (0,) * (width // 8)))
 
 
+class NodePool:
+    """Slots for the nodes of agents that are on the device together, an equal part for each.
+
+    Attributes
+    ----------
+    slots : int
+        Of each agent.
+    width : int
+        At how many nodes a wave branches.
+    busy : float
+        Seconds in launches so far.
+    """
+
+    def __init__(self, group: DeviceDuals, sharers: int) -> None:
+        self.device, self._sharers = shared_device(), sharers
+        agents, self._blocks = len(group.layouts), group.blocks
+        self._columns = group.width
+        self._slot = max(_entries(layout, group.width) for layout in group.layouts)
+        self._mask = max(layout.n_hidden for layout in group.layouts) * group.width
+        room = int(_SHARE * self.device.limit) // max(1, sharers)
+        self.slots, self.width = min(room // (4 * self._slot) // agents, _MOST * group.blocks), _WAVE * group.blocks
+        self._work = self.device.lease(agents * self.slots * self._slot, np.dtype(np.int32), self)
+        self._notes = self.device.lease(agents * self.slots * node_kernels.NOTE, _LONG, self)
+        self._taken, self.busy = 0, 0.0
+
+    def take(self) -> int:
+        """Return the first slot of an agent that has none yet."""
+        self._taken += 1
+        return (self._taken - 1) * self.slots
+
+    def run(self, waves: Sequence[tuple[Engine, Wave]], stop: Stop) -> list[Found]:
+        """Work on a wave of each engine."""
+        engines = [cast(GpuEngine, engine) for engine, _ in waves]
+        there = places([engine.state for engine in engines], self._sharers)
+        found: list[Found | None] = [None] * len(waves)
+        for group in {id(place.group): place.group for place in there}.values():
+            own = [k for k, place in enumerate(there) if place.group is group]
+            parts = [(engines[k], there[k], waves[k][1]) for k in own]
+            for k, one in zip(own, self._run(group, parts, stop), strict=True):
+                found[k] = one
+        return [one for one in found if one is not None]
+
+    def _run(self, group: DeviceDuals, parts: "Sequence[tuple[GpuEngine, Place, Wave]]", stop: Stop) -> list[Found]:
+        """Work on waves of agents of a group, as if it were one."""
+        jobs = np.concatenate([wave.jobs for _, _, wave in parts])
+        ends = [0, *accumulate(len(wave.jobs) for _, _, wave in parts)]
+        masks = np.zeros((len(jobs), self._mask), dtype=np.uint8)
+        groups = [np.zeros(1, dtype=np.int64)]
+        for (engine, place, wave), first, last in zip(parts, ends[:-1], ends[1:], strict=True):
+            own = jobs[first:last]
+            own[:, JOB_AGENT] = place.number
+            own[:, JOB_TARGET] += engine.first
+            own[own[:, JOB_SOURCE] >= 0, JOB_SOURCE] += engine.first
+            masks[first:last, : engine.entries] = wave.masks.reshape(-1, engine.entries)
+            groups.append(wave.groups[1:] + first)
+        numbers, firsts = self._launch(group, jobs, np.concatenate(groups), masks, stop)
+        found = []
+        for (engine, _, wave), first, last in zip(parts, ends[:-1], ends[1:], strict=True):
+            live = masks[first:last, : engine.entries].reshape(wave.masks.shape)
+            bounds, variables = numbers[:, first:last]
+            found.append(Found(bounds, live.astype(np.bool_), variables, firsts[first:last].astype(np.bool_)))
+        return found
+
+    def _launch(
+        self,
+        group: DeviceDuals,
+        jobs: NDArray[np.int64],
+        groups: NDArray[np.int64],
+        masks: NDArray[np.uint8],
+        stop: Stop,
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Work on jobs, as many in a launch as take a moment; return bounds and variables (2, k), firsts (k, W)."""
+        device, count = self.device, len(jobs)
+        numbers, firsts = np.full((2, count), STUCK, dtype=np.int64), np.zeros((count, self._columns), dtype=np.uint8)
+        numbers[0] = UNDONE
+        first, last, many = 0, len(groups) - 1, self._blocks
+        while first < last and not (stop is not NO_STOP and stop.over):
+            start, end = time.perf_counter(), min(last, first + many)
+            these = slice(int(groups[first]), int(groups[end]))
+            own = masks[these].reshape(-1)
+            bounds, variables = (device.buffer(f"node {name}", count, _LONG) for name in ("bounds", "variables"))
+            best = device.buffer("node firsts", firsts.size, _BYTE)
+            live = device.upload("node masks", own)
+            room = device.buffer("node marginals", (end - first) * (self._mask + self._mask // self._columns), _LONG)
+            group.launch(
+                node_kernels.run_nodes, end - first,
+                device.upload("node jobs", jobs[these].reshape(-1)),
+                device.upload_shaped("node groups", groups[first : end + 1] - groups[first]),
+                self._work, self._slot, self._notes, bounds, variables, best, live, self._mask, room,
+            )  # fmt: skip
+            size = these.stop - these.start
+            bounds[:size].copy_to_host(numbers[0, these])
+            variables[:size].copy_to_host(numbers[1, these])
+            best[: size * self._columns].copy_to_host(firsts[these].reshape(-1))
+            live[: own.size].copy_to_host(own)
+            took = time.perf_counter() - start
+            self.busy += took
+            if took < _SHORT:
+                many *= 2
+            first = end
+        return numbers, firsts
+
+
 class GpuEngine:
-    """Nodes on the GPU; an :class:`dmcmc.inference.bounds.branching.search.Engine`.
+    """Nodes on the GPU; an :class:`dmcmc.inference.bounds.branching.engine.Engine`.
 
     Parameters
     ----------
     state
         One that the GPU takes, see :mod:`dmcmc.inference.bounds.dual.cuda.device`.
-    parts
-        Agents and processes that share the device's memory.
+
+    Attributes
+    ----------
+    first : int
+        Its first slot among those of its workers.
+    entries : int
+        Of a mask.
     """
 
-    def __init__(self, state: DualState, parts: int) -> None:
-        self.device, self._state, self._sharers = shared_device(), state, state.backend.sharers
-        self._slot = _entries(state.layout, state.width)
-        self.width = places([state], self._sharers)[0].group.blocks
-        room = min(_MOST, int(_SHARE * self.device.limit) // max(1, parts))
-        self.slots = min(room // (4 * self._slot), 64 * self.width)
-        self._work = self.device.lease(self.slots * self._slot, np.dtype(np.int32), self)
-        self._notes = self.device.lease(self.slots * node_kernels.NOTE, _LONG, self)
-
-    def run(self, wave: Wave, stop: Stop) -> Found:
-        """Work on a wave of nodes, in launches of one node a block."""
-        state, device, count = self._state, self.device, len(wave.jobs)
-        place = places([state], self._sharers)[0]
-        masks = wave.masks.astype(np.uint8)
-        result = np.full((3, count), STUCK, dtype=np.int64)
-        result[0] = UNDONE
-        size = state.layout.n_hidden * state.width
-        blocks = min(len(wave.groups) - 1, place.group.blocks)
-        room = device.buffer("node marginals", blocks * size, _LONG)
-        first, last = 0, len(wave.groups) - 1
-        while first < last and not (stop is not NO_STOP and stop.over):
-            end = min(last, first + blocks)
-            jobs = slice(int(wave.groups[first]), int(wave.groups[end]))
-            many = jobs.stop - jobs.start
-            found = [device.buffer(f"node {name}", count, _LONG) for name in ("bounds", "variables", "values")]
-            left = device.upload("node masks", masks[jobs].reshape(-1))
-            place.group.launch(
-                node_kernels.run_nodes, end - first, place.number,
-                device.upload("node jobs", wave.jobs[jobs].reshape(many * JOB)),
-                device.upload_shaped("node groups", wave.groups[first : end + 1] - wave.groups[first]),
-                self._work, self._slot, self._notes, *found, left, room,
-            )  # fmt: skip
-            for own, there in zip(result, found, strict=True):
-                there[:many].copy_to_host(own[jobs])
-            part = masks[jobs].reshape(-1)
-            left[: part.size].copy_to_host(part)
-            first = end
-        return Found(result[0], masks.astype(np.bool_), result[1], result[2])
+    def __init__(self, state: DualState) -> None:
+        sharers = state.backend.sharers
+        group = places([state], sharers)[0].group
+        if group.nodes is None:
+            group.nodes = NodePool(group, sharers)
+        pool = group.nodes
+        assert isinstance(pool, NodePool)
+        self.state, self.workers, self.first = state, pool, pool.take()
+        self.slots, self.width = pool.slots, pool.width
+        self.entries = state.layout.n_hidden * state.width
 
 
 def _entries(layout: Layout, width: int) -> int:

@@ -8,13 +8,16 @@ import numpy as np
 from numba import cuda, int32, int64
 
 from dmcmc.inference.bounds.branching.pool import (
+    FAR,
     JOB,
+    JOB_AGENT,
     JOB_ROW,
     JOB_SOURCE,
     JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
     LEAF,
+    PART,
     STUCK,
     UNFIT,
 )
@@ -103,7 +106,7 @@ def find_marginals(words, g, part, marginals, octets):
 
 @cuda.jit(device=True)
 def score(words, g, part, marginals, octets):
-    """Put how far each variable's values are below the sum of maxima, and its best value, where its marginals were."""
+    """Put how far each variable's values are together below the sum of maxima behind marginals; -1 for one value."""
     width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
     maxima = np.int32(words[g + MAXIMA_AT])
     for v in range(np.int32(cuda.threadIdx.x), n, np.int32(cuda.blockDim.x)):
@@ -112,17 +115,38 @@ def score(words, g, part, marginals, octets):
             side = np.int32(words[g + INCIDENT] + position * SIDE)
             e = np.int32((words[side + TABLE] - words[g + PAIR_AT]) // (width * width))
             total += part[np.uint32(maxima + n + e)]
-        below, best, live, highest = np.int64(0), np.int32(0), np.int32(0), np.int64(NEVER)
+        below, live = np.int64(0), np.int32(0)
         for i in range(width):
             value = marginals[v * width + i]
             if value != NEVER:
                 live += np.int32(1)
                 below += total - value
-                if value > highest:
-                    highest, best = value, np.int32(i)
-        marginals[v * width] = below if live > 1 else np.int64(-1)
-        marginals[v * width + 1] = best
+        marginals[n * width + v] = below if live > 1 else np.int64(-1)
     cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def choose(words, g, marginals, slack, first, octets):
+    """Return the variable with the highest score, LEAF if there is none; ``first`` becomes its best values."""
+    width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
+    chosen, highest = np.int64(LEAF), np.int64(-1)
+    for v in range(n):
+        if marginals[n * width + v] > highest:
+            chosen, highest = np.int64(v), marginals[n * width + v]
+    for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
+        first[i], live, above = 0, np.int32(0), np.int32(0)
+        if chosen >= 0 and marginals[chosen * width + i] != NEVER:
+            mine = marginals[chosen * width + i]
+            for j in range(width):
+                other = marginals[chosen * width + j]
+                if other != NEVER:
+                    live += np.int32(1)
+                    if other > mine or (other == mine and j < i):
+                        above += np.int32(1)
+        if live > 0:
+            one = highest // live >= slack >> FAR
+            first[i] = above < (np.int32(1) if one else max(np.int32(1), np.int32(live // PART)))
+    return chosen
 
 
 @cuda.jit(device=True)
@@ -154,28 +178,28 @@ def bound_node(words, g, part, parts, tiles, octets, room, note, threshold, swee
 
 @cuda_jit(max_registers=REGISTERS)
 def run_nodes(
-    words, agents, arena, agent_number, jobs, groups, work, slot, notes, found, variables, values, masks, marginals,
-    room, octets,
+    words, agents, arena, jobs, groups, work, slot, notes, found, variables, firsts, masks, mask_size, marginals, room,
+    octets,
 ):  # fmt: skip
     """Bound nodes: a block takes one group of jobs after the other.
 
     jobs (int64, JOB words each), groups (g + 1,) int64; work (int32), ``slot`` entries each; notes (int64),
-    :data:`NOTE` words a slot; found, variables, values (jobs,) int64; masks (jobs × n × W,) uint8: values that may be
-    live, in the end those that are; marginals (blocks × n × W,) int64: room.
+    :data:`NOTE` words a slot; found, variables (jobs,) int64; firsts (jobs × W,) uint8; masks (jobs × mask_size,)
+    uint8, an agent's n × W first: values that may be live, in the end those that are; marginals (blocks ×
+    (mask_size + mask_size / W),) int64: room.
     """
     tiles = cuda.shared.array(0, int32)
     parts = cuda.shared.array(PARTS, int64)
     digits = cuda.shared.array(DIGITS, int32)
-    tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
-    agent = np.int64(agent_number) * AGENT
-    whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
-    tables = arena[agents[agent + BASE] :]
-    size = np.int32(words[hidden + N] * 8 * len(octets))
-    begin = np.int64(cuda.blockIdx.x) * size
-    own = marginals[begin : begin + size]
+    tid, threads, width = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x), np.int32(8 * len(octets))
+    each = np.int64(mask_size + mask_size // width)
+    own = marginals[np.int64(cuda.blockIdx.x) * each : (np.int64(cuda.blockIdx.x) + 1) * each]
     for group in range(cuda.blockIdx.x, groups.size - 1, cuda.gridDim.x):
         for job in range(groups[group], groups[group + 1]):
             cuda.syncthreads()
+            agent = jobs[job * JOB + JOB_AGENT] * AGENT
+            whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
+            tables, size = arena[agents[agent + BASE] :], np.int32(words[hidden + N] * width)
             target, source = jobs[job * JOB + JOB_TARGET], jobs[job * JOB + JOB_SOURCE]
             threshold = jobs[job * JOB + JOB_THRESHOLD]
             part, note = work[target * slot : (target + 1) * slot], notes[target * NOTE : (target + 1) * NOTE]
@@ -203,7 +227,7 @@ def run_nodes(
                     note[0] = notes[source * NOTE]
                     note[1] = notes[source * NOTE + 1]
             cuda.syncthreads()
-            mask = masks[job * size : (job + 1) * size]
+            mask, first = masks[job * mask_size : (job + 1) * mask_size], firsts[job * width : (job + 1) * width]
             for i in range(tid, size, threads):
                 if mask[i] == 0:
                     part[np.uint32(i)] = DEAD
@@ -213,16 +237,11 @@ def run_nodes(
             )
             for i in range(tid, size, threads):
                 mask[i] = part[np.uint32(i)] >= THRESHOLD
-            chosen, value = np.int64(STUCK), np.int64(0)
+            chosen = np.int64(STUCK)
             if fits and best != NEVER and best >= threshold:
                 find_marginals(words, hidden, part, own, octets)
                 score(words, hidden, part, own, octets)
-                chosen, highest = np.int64(LEAF), np.int64(-1)
-                for v in range(words[hidden + N]):
-                    at = np.int32(v * 8 * len(octets))
-                    if own[at] > highest:
-                        chosen, value, highest = np.int64(v), own[at + 1], own[at]
+                chosen = choose(words, hidden, own, best - threshold, first, octets)
             if tid == 0:
                 found[job] = best
                 variables[job] = chosen
-                values[job] = value

@@ -99,14 +99,21 @@ class DeviceDuals:
 
     Attributes
     ----------
+    layouts : list of Layout
+        Of the agents.
+    width : int
+        Columns of a table.
     blocks : int
         That run at once.
+    nodes : object
+        Room for the nodes of searches in the agents' rows, None before there are any.
     """
 
     def __init__(self, states: Sequence[DualState], sharers: int = 1) -> None:
+        self.nodes: object = None
         self.device, self._sharers = shared_device(), sharers
-        self._layouts, self._width = [state.layout for state in states], states[0].width
-        self._octets = (0,) * (self._width // 8)
+        self.layouts, self.width = [state.layout for state in states], states[0].width
+        self._octets = (0,) * (self.width // 8)
         shared, processors, threads = gpu_limits(rows_cuda.REGISTERS)
         self._threads = _block(threads)
         words: list[NDArray[np.int32]] = []
@@ -114,20 +121,20 @@ class DeviceDuals:
         begin, base, self._slot, least, most = 0, 0, 0, 0, 0
         for k, state in enumerate(states):
             layout = state.layout
-            whole, entries = graph_words(layout.whole, self._width, _NONE, begin)
-            hidden, own = graph_words(layout.hidden, self._width, layout.slices, begin + whole.size)
+            whole, entries = graph_words(layout.whole, self.width, _NONE, begin)
+            hidden, own = graph_words(layout.hidden, self.width, layout.slices, begin + whole.size)
             shape = np.array(state.local.interface_shape, dtype=np.int32)
             at = begin + whole.size + hidden.size
             self._agents[k] = begin, begin + whole.size, base, at, shape.size
             words += [whole, hidden, shape]
-            least = max(least, _least_room(layout, self._width))
-            most = max(most, _most_room(layout, self._width, largest_level(whole, begin)))
+            least = max(least, _least_room(layout, self.width))
+            most = max(most, _most_room(layout, self.width, largest_level(whole, begin)))
             begin, base, self._slot = at + shape.size, base + entries, max(self._slot, own)
         half = (shared // 2 - _BLOCK) // 4  # so that two blocks share a multiprocessor, where they fit
         self._room = max(least, min(most, half))
         fitting = shared // (4 * self._room + _BLOCK)
         self.blocks = processors * max(1, min(threads // self._threads, fitting))
-        self._live = max(layout.n_hidden * self._width for layout in self._layouts)
+        self._live = max(layout.n_hidden * self.width for layout in self.layouts)
         self._arena = self.device.lease(base, np.dtype(np.int32), self)
         for k, state in enumerate(states):
             at = int(self._agents[k, rows_cuda.BASE])
@@ -158,7 +165,7 @@ class DeviceDuals:
 
     def shares(self, place: int) -> Shares:
         """Return an agent's tables as they are on the device."""
-        parts, base = self._layouts[place].shares, int(self._agents[place, rows_cuda.BASE])
+        parts, base = self.layouts[place].shares, int(self._agents[place, rows_cuda.BASE])
         host = np.empty(sum(part.size for part in parts), dtype=np.int32)
         if host.size:
             self._arena[base : base + host.size].copy_to_host(host)
@@ -204,9 +211,9 @@ class DeviceDuals:
         found, live = self._run_jobs(jobs, sweeps, any(limit is not None for limit in limits), stop)
         out = []
         for place, limit, (first, last) in zip(places, limits, pairwise(ends.tolist()), strict=True):
-            hidden = self._layouts[place].n_hidden
+            hidden = self.layouts[place].n_hidden
             kept = live[first:last] if limit is not None else live[:0]
-            out.append((found[first:last], kept[:, : hidden * self._width].reshape(-1, hidden, self._width)))
+            out.append((found[first:last], kept[:, : hidden * self.width].reshape(-1, hidden, self.width)))
         return out
 
     def _run_jobs(self, jobs: Ints, sweeps: int, pruned: bool, stop: Stop) -> tuple[Ints, NDArray[np.bool_]]:
@@ -238,9 +245,9 @@ class DeviceDuals:
             first = last
         return np.where(found == rows_cuda.UNFIT, -NEVER, found), live.astype(np.bool_)
 
-    def launch(self, kernel: Any, blocks: int, place: int, *arguments: Any) -> None:
-        """Launch another kernel over an agent's tables: it is given where they are, and ``arguments``."""
-        self._launch(kernel, blocks, self._words, self._agents_there, self._arena, place, *arguments)
+    def launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
+        """Launch another kernel over the agents' tables: it is given where they are, and ``arguments``."""
+        self._launch(kernel, blocks, self._words, self._agents_there, self._arena, *arguments)
 
     def _launch(self, kernel: Any, blocks: int, *arguments: Any) -> None:
         arguments = (*arguments, self._room, self._octets)
