@@ -38,6 +38,9 @@ class Network(NamedTuple):
         :data:`NEVER` where forbidden.
     shift_at : (m, 2) int64
         Where in ``State.word`` it stands what has been taken from a pair's costs, by value of each end.
+    kin : (d,) int64
+        The first of the values that may change places with each one, in all variables at once, without changing a cost;
+        empty if there are none.
     """
 
     domains: Words
@@ -49,6 +52,7 @@ class Network(NamedTuple):
     cell_at: Words
     cells: Words
     shift_at: NDArray[np.int64]
+    kin: Words
 
 
 class State(NamedTuple):
@@ -175,6 +179,7 @@ def _network(unary: list[Words], pairs: Tables, top: int) -> tuple[Network, Stat
         _starts(sizes.prod(axis=1))[:-1].copy(),
         np.concatenate([*(pairs[v, u].reshape(-1) for v, u in ends.tolist()), np.zeros(0, dtype=np.int64)]),
         starts[:-1].reshape(-1, 2).copy(),
+        _kin(unary, pairs),
     )
     words, n = int(starts[-1]), domains.size
     word = np.zeros(words, dtype=np.int64)
@@ -198,6 +203,24 @@ def _network(unary: list[Words], pairs: Tables, top: int) -> tuple[Network, Stat
         np.zeros((3, int(domains.max(initial=1))), dtype=np.int64),
     )
     return network, state
+
+
+def _kin(unary: list[Words], pairs: Tables) -> Words:
+    """Return ``Network.kin``: colours are kin, as a rule."""
+    size = unary[0].size if unary else 0
+    kin, none = np.arange(size), np.zeros(0, dtype=np.int64)
+    if size < 2 or any(own.size != size for own in unary):
+        return none
+    for x in range(1, size):
+        for y in range(x):
+            if kin[y] == y:
+                swap = np.arange(size)
+                swap[[x, y]] = y, x
+                alike = all(np.array_equal(own[swap], own) for own in unary)
+                if alike and all(np.array_equal(table[swap][:, swap], table) for table in pairs.values()):
+                    kin[x] = y
+                    break
+    return none if (kin == np.arange(size)).all() else kin.astype(np.int64)
 
 
 def _starts(sizes: NDArray[np.int64]) -> Words:

@@ -2,7 +2,8 @@
 """Depth-first branch and bound: a variable has its cheapest value, or it does not.
 
 The variable with few values and many failed pairs comes first (Boussemart et al., ECAI 2004), after the one of the last
-failure (Lecoutre et al., AIJ 2009).
+failure (Lecoutre et al., AIJ 2009). Values that may change places without changing a cost, as colours, are tried once
+as long as no variable has been given any of them: if the first one fails, the others would.
 """
 
 from dmcmc.inference.runtime.compile import njit
@@ -75,9 +76,20 @@ def take_back(net, state):
     state.size[:] = state.sizes[depth]
     state.head[STAMP] += 1
     state.mark[:] = 0
-    v = state.choice[depth, 1]
-    drop(net, state, v, state.choice[depth, 2])
+    v, x = state.choice[depth, 1], state.choice[depth, 2]
+    drop(net, state, v, x)
+    if net.kin.size and not given_before(state, x):
+        for k in range(state.size[v] - 1, -1, -1):
+            y = state.values[net.first[v] + k]
+            if net.kin[y] == net.kin[x] and not given_before(state, y):
+                drop(net, state, v, y)
     return v
+
+
+@njit(nogil=True)
+def given_before(state, x):
+    """Return whether some variable has been given a value, and still has it."""
+    return (state.choice[: state.head[DEPTH], 2] == x).any()
 
 
 @njit(nogil=True)

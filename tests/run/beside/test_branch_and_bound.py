@@ -14,7 +14,7 @@ from dmcmc import Factor, Problem
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.run.kinds import beside
 from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
-from dmcmc.samplers.branch_and_bound.network import DEPTH, LIST, LOWER, TOP, bytes_needed, lay_out
+from dmcmc.samplers.branch_and_bound.network import DEPTH, LIST, LOWER, NODES, TOP, bytes_needed, lay_out
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, search
 from dmcmc.samplers.toulbar2.costs import costs_of
 
@@ -74,6 +74,33 @@ def test_it_goes_on_where_it_was_interrupted(costs):
         halt[0] = not halt[0]
         state = state._replace(trail=np.concatenate([state.trail, np.zeros_like(state.trail)]))
     assert state.head[TOP] == best and state.head[DEPTH] == 0
+
+
+@given(st.integers(0, 2**32), st.integers(2, 4), st.sampled_from([0, 1, 5]))
+@settings(deadline=None, max_examples=100)
+def test_values_that_may_change_places_are_tried_once(seed, size, forbidden):
+    """Colours of which some, or all, are alike: the same is proven."""
+    rng, n = np.random.default_rng(seed), 6
+    scopes = [(v, u) for v in range(n) for u in range(v) if rng.random() < 0.7]
+    alike = int(rng.integers(1, size + 1))  # the others have costs of their own
+    own = np.concatenate([np.zeros(alike), np.arange(1, size - alike + 1)])
+    tables = [np.where(np.eye(size) > 0, HARD if forbidden > i else -rng.integers(1, 9), 0) for i in range(len(scopes))]
+    costs = costs_of([*scopes, *((v,) for v in range(n))], [*tables, *(n * [-own])], np.full(n, size))
+    network, state = lay_out(costs)
+    assert network.kin.tolist() == ([0] * alike + list(range(alike, size)) if alike > 1 else [])
+    assert search(network, state, True, 10_000, np.zeros(1, dtype=np.uint8)) == COMPLETE
+    assert state.head[TOP] == min(costs_of_all(costs).values(), default=costs.top)
+
+
+def test_that_leaves_a_small_part_of_the_nodes_of_a_colouring():
+    scopes, nodes = [(v, u) for v in range(7) for u in range(v)], []
+    costs = costs_of(scopes, [-np.eye(4, dtype=np.int64)] * len(scopes), np.full(7, 4))
+    for without in (False, True):
+        network, state = lay_out(costs)
+        network = network._replace(kin=network.kin[:0]) if without else network
+        assert search(network, state, True, 10_000, np.zeros(1, dtype=np.uint8)) == COMPLETE
+        nodes.append(state.head[NODES])
+    assert 4 * nodes[0] < nodes[1]
 
 
 def frequencies(n=9, seed=2):
