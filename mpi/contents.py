@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.incomplete.table import AnyTable, ListedTable
+from dmcmc.inference.model.cuda.held import DeviceTable
 
 _WORD = 8  # bytes of a variable's or value's index in a message
 
@@ -76,7 +77,7 @@ def tables_size(tables: Sequence[AnyTable]) -> int:
 
 def bytes_of(table: AnyTable) -> int:
     """Return the bytes that a table takes as it is."""
-    return table.nbytes if isinstance(table, ListedTable) else table.values.nbytes
+    return table.nbytes if isinstance(table, ListedTable | DeviceTable) else table.values.nbytes
 
 
 def value_size(message: Chosen | None) -> int:

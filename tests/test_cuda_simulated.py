@@ -20,7 +20,7 @@ FILES = {
     "test_matching.py": {},
     "test_messages.py": {},
     "test_rows.py": {},
-    "test_shared_core.py": {},
+    "test_combining.py": {},
     "test_sampling.py": {"NUMBA_DISABLE_JIT": "1"},
     "test_soundness.py": {"NUMBA_DISABLE_JIT": "1"},
     "test_whole_chains.py": {},

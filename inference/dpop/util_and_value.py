@@ -21,6 +21,7 @@ from dmcmc.inference.execution.relaxation import (
 from dmcmc.inference.incomplete.listed import ListedElimination, ListedQuery, listed_elimination
 from dmcmc.inference.incomplete.table import AnyTable, as_dense
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.cuda.held import alone
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
 
@@ -181,7 +182,7 @@ def _remaining(relaxed: Relaxed) -> UtilMessage:
     """Return the remaining tables; their sum is not below the exact one, whatever was rounded."""
     elimination = relaxed.elimination
     # Copies: as long as there is a view of one table, all that were made on the way stay.
-    tables = tuple(Table(scope, values.copy()) for scope, values in elimination.remaining())
+    tables = tuple(map(alone, elimination.remaining()))
     if relaxed.margin > 0:
         margin = np.array(relaxed.margin, dtype=elimination.arithmetic.dtype)
         tables = absorb([*tables, Table((), margin)], elimination.arithmetic)

@@ -18,6 +18,7 @@ from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.cuda.held import added
 from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.memory import ACCOUNT
@@ -61,6 +62,8 @@ class Elimination:
     def remaining(self) -> tuple[Table, ...]:
         """Return the tables over kept variables, none's scope inside another's; their sum is the result."""
         left = absorb([self.table(t) for t in self.plan.remaining], self.arithmetic)
+        if self.semiring.sign > 0:
+            return left
         return tuple(Table(scope, signed(values, self.semiring, self.arithmetic)) for scope, values in left)
 
     def total(self) -> int | float:
@@ -237,17 +240,21 @@ def absorb(tables: Sequence[Table], arithmetic: Arithmetic) -> tuple[Table, ...]
     """
     kept: list[Table] = []
     new = set[int]()
-    for scope, values in sorted(tables, key=lambda t: -len(t.scope)):
+    for table in sorted(tables, key=lambda t: -len(t.scope)):
+        scope = table.scope
         home = next((i for i, t in enumerate(kept) if set(scope) <= set(t.scope)), None)
         if home is None:
-            kept.append(Table(scope, values))
+            kept.append(table)
             continue
         into = kept[home]
+        there = added(into, table, arithmetic, home in new)
+        if there is not None:
+            kept[home] = there
+            new.add(home)
+            continue
         order = sorted(range(len(scope)), key=lambda axis: into.scope.index(scope[axis]))
         shape = [into.values.shape[i] if v in scope else 1 for i, v in enumerate(into.scope)]
-        added = arithmetic.add(
-            into.values, values.transpose(order).reshape(shape), into.values if home in new else None
-        )
-        kept[home] = Table(into.scope, added)
+        values = table.values.transpose(order).reshape(shape)
+        kept[home] = Table(into.scope, arithmetic.add(into.values, values, into.values if home in new else None))
         new.add(home)
     return tuple(kept)

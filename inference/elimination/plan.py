@@ -64,13 +64,13 @@ class Plan:
     remaining : tuple of int
         Tables that no bucket takes: what is left over the kept variables.
     divided : dict
-        How it is shared out between CPU and GPU, by the cells from which buckets go there: worked out once.
+        How it is shared out between CPU and GPU, by where the limits are: worked out once.
     """
 
     program: Program
     sizes: Ints
     remaining: tuple[int, ...]
-    divided: dict[int, Any] = field(default_factory=dict, compare=False, repr=False)
+    divided: dict[tuple[int, int], Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def buckets(self) -> int:

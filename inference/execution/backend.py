@@ -14,6 +14,7 @@ from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import costs
 from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.cuda.held import stays_from
 from dmcmc.inference.model.flat import FlatTables
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
@@ -71,16 +72,17 @@ class Backend:
         from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
         from dmcmc.inference.elimination.cuda.stream import Streaming, eliminate_streamed
 
-        flat = flat_tables(tables, arithmetic)
-        hybrid, limit = divide_work(plan, threshold), self.limit()
+        hybrid, limit = divide_work(plan, threshold, stays_from()), self.limit()
         try:
             if hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
-                return eliminate_hybrid(flat, hybrid, arithmetic, self.threads, semiring, stop=self.stop)
+                return eliminate_hybrid(tables, hybrid, arithmetic, self.threads, semiring, stop=self.stop)
+            flat = flat_tables(tables, arithmetic)
             return eliminate_streamed(flat, plan, arithmetic, self.threads, Streaming(limit), semiring, stop=self.stop)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
         shared_device().release()
+        flat = flat_tables(tables, arithmetic)
         try:  # with what is left of the device
             limit = min(limit, shared_device().unused() // (2 * self.sharers))
             return eliminate_streamed(flat, plan, arithmetic, self.threads, Streaming(limit), semiring, stop=self.stop)
@@ -162,7 +164,7 @@ class Backend:
         """Carry out plans at once; None where they take more than half of the device's memory, or that is used up."""
         from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 
-        hybrid = divide_work(merged.plan, threshold)
+        hybrid = divide_work(merged.plan, threshold, stays_from())
         if hybrid.device_entries * arithmetic.dtype.itemsize > self.limit() // 2:
             return None
         try:

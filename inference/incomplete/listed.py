@@ -12,6 +12,7 @@ from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.incomplete.join import joined, maximised
 from dmcmc.inference.incomplete.table import AnyTable, Incomplete, ListedTable, TooWide, as_rows
 from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.cuda.held import DeviceTable
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.inference.runtime.memory import ACCOUNT
@@ -127,6 +128,8 @@ def _expected(plan: Plan, query: ListedQuery) -> float:
 def _fill(table: AnyTable, arithmetic: Arithmetic) -> float:
     if isinstance(table, ListedTable):
         return table.rows.rows / max(1, prod(table.shape))
+    if isinstance(table, DeviceTable):
+        return table.count(arithmetic.threshold) / max(1, prod(table.shape))
     return int(np.count_nonzero(table.values > arithmetic.threshold)) / max(1, table.values.size)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.cuda.held import largest
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.types import Number
@@ -26,7 +27,7 @@ def loose_bounds(
         if upper is None:
             found[number] = largest_sum(division.locals[number].factors, arithmetic)
         else:
-            found[number] = clamped_sum([table.values.max().item() for table in upper], arithmetic)
+            found[number] = clamped_sum([largest(table) for table in upper], arithmetic)
     return found
 
 

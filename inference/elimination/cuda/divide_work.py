@@ -17,6 +17,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import group_buckets
 from dmcmc.inference.elimination.plan import Plan, Program
+from dmcmc.inference.model.cuda.held import NEVER
 from dmcmc.inference.runtime.types import Ints
 
 
@@ -60,16 +61,30 @@ class Hybrid:
         """Entries that the device holds."""
         return self.device_end - self.device_begin
 
+    @property
+    def taken(self) -> list[int]:
+        """The given tables that the device takes, and nobody else."""
+        p, given = self.plan.program, self.plan.tables - self.plan.buckets
+        taken = p.inputs[p.input_start[self.first] : p.input_start[self.last]]
+        found: list[int] = taken[taken < given].tolist()
+        return found
 
-def divide_work(plan: Plan, threshold: int) -> Hybrid:
-    """Give buckets of at least ``threshold`` joined cells, and what lies between them, to the GPU; once for a plan."""
-    found: Hybrid | None = plan.divided.get(threshold)
+
+def divide_work(plan: Plan, threshold: int, stays: int = NEVER) -> Hybrid:
+    """Give buckets of at least ``threshold`` joined cells, and what lies between them, to the GPU; once for a plan.
+
+    Parameters
+    ----------
+    stays
+        Entries from which a table that is left over stays there.
+    """
+    found: Hybrid | None = plan.divided.get((threshold, stays))
     if found is None:
-        plan.divided[threshold] = found = _divide(plan, threshold)
+        plan.divided[threshold, stays] = found = _divide(plan, threshold, stays)
     return found
 
 
-def _divide(plan: Plan, threshold: int) -> Hybrid:
+def _divide(plan: Plan, threshold: int, stays: int) -> Hybrid:
     program = plan.program
     given = plan.tables - plan.buckets
     group, taker = group_buckets(program.variable, program.input_start, program.inputs, program.cells, given, threshold)
@@ -78,7 +93,8 @@ def _divide(plan: Plan, threshold: int) -> Hybrid:
     place_of = np.empty_like(moved)
     place_of[moved] = np.arange(moved.size)
     renumbered = np.concatenate([np.arange(given), given + place_of]).astype(np.int64)
-    taker_group = np.where(taker >= 0, group[taker], 2)  # the host reads what is left over
+    left = np.where(plan.sizes[given:] >= stays, 3, 2)  # the host reads what is left over, unless it is large
+    taker_group = np.where(taker >= 0, group[taker], left)
     # The order of the address space, by table of the old plan.
     section = np.empty(plan.tables, dtype=np.int64)
     section[:given] = 2

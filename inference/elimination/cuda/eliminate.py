@@ -1,6 +1,8 @@
 """Carry out a plan on CPU and GPU together: small buckets here, large ones there, one copy each way."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,10 @@ from dmcmc.inference.elimination.cuda.join_kernels import choose_kernel
 from dmcmc.inference.elimination.cuda.waves import Queue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
 from dmcmc.inference.elimination.place import place_tables
+from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.model.cuda.held import DeviceTable, parted
 from dmcmc.inference.model.flat import FlatTables
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import Device, shared_device
@@ -37,14 +41,12 @@ class GpuElimination(Elimination):
     device_arena: list[Any] = field(default_factory=list)
 
     def table(self, t: int) -> Table:
-        """Return table ``t`` of the plan: a view, or a copy if it lies on the GPU."""
+        """Return table ``t`` of the plan: a view; one that lies on the GPU is copied when its entries are wanted."""
         at, size = int(self.plan.program.at[t]), int(self.plan.sizes[t])
         if at + size <= self.hybrid.host_entries:
             return super().table(t)
-        values = np.empty(size, dtype=self.arithmetic.dtype)
         at -= self.hybrid.device_begin
-        self.device_arena[0][at : at + size].copy_to_host(values)
-        return Table(self.plan.scope(t), values.reshape(self.plan.shape(t)))
+        return DeviceTable.of(self.plan.scope(t), self.plan.shape(t), self.device_arena[0][at : at + size], self)
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values; see :meth:`Elimination.choose`. One launch for all of G."""
@@ -105,7 +107,7 @@ def _waves(hybrid: Hybrid, dtype: np.dtype[Any], operation: int) -> Waves:
 
 
 def eliminate_hybrid(
-    flat: FlatTables,
+    tables: Sequence[Table] | FlatTables,
     hybrid: Hybrid,
     arithmetic: Arithmetic,
     threads: int = 1,
@@ -117,8 +119,8 @@ def eliminate_hybrid(
 
     Parameters
     ----------
-    flat
-        Encoded tables, one for each input of the plan.
+    tables
+        Encoded, one for each input of the plan; those that lie on the device are taken from there.
     hybrid
         From :func:`dmcmc.inference.elimination.cuda.divide_work.divide_work`.
     stop
@@ -132,16 +134,21 @@ def eliminate_hybrid(
     lowest = arithmetic.dtype.type(arithmetic.lowest)
     ACCOUNT.claim(hybrid.host_entries * arithmetic.dtype.itemsize, "tables on the host")
     arena = np.empty(max(1, hybrid.host_entries), dtype=arithmetic.dtype)
-    flat = flat_tables(flat, arithmetic, semiring)
+    given, there = parted(tables, hybrid.taken if semiring.sign > 0 else ())
+    flat = flat_tables(given, arithmetic, semiring)
     done = GpuElimination(hybrid.plan, arena, arithmetic, hybrid, device, semiring=semiring)
     on_device = device.lease(hybrid.device_entries, arithmetic.dtype, done)
     done.device_arena.append(on_device)
-    place_tables(hybrid.plan, arena, flat, lowest, stop)
+    for first, part in _runs(flat, there):
+        place_tables(_from(hybrid.plan, first), arena, part, lowest, stop)
     if hybrid.first:
         run_on_cpu(done, 0, hybrid.first, semiring, threads, stop)
     if hybrid.last > hybrid.first:
         begin, up, down = hybrid.device_begin, hybrid.upload_end, hybrid.download_end
-        on_device[: up - begin].copy_to_device(arena[begin:up])
+        for start, end in _uploaded(hybrid, there):
+            on_device[start - begin : end - begin].copy_to_device(arena[start:end])
+        for t, table in there.items():
+            table.place(on_device, int(hybrid.plan.program.at[t]) - begin, hybrid.plan.scope(t))
         waves = _waves(hybrid, arithmetic.dtype, semiring.operation)
         queue = Queue(device, stop=stop)
         run_waves(queue, on_device, waves, device.upload("meta", waves.meta), lowest, semiring.operation)
@@ -150,3 +157,39 @@ def eliminate_hybrid(
     if hybrid.last < hybrid.plan.buckets:
         run_on_cpu(done, hybrid.last, hybrid.plan.buckets, semiring, threads, stop)
     return done
+
+
+def _runs(flat: FlatTables, there: Mapping[int, Table]) -> Iterator[tuple[int, FlatTables]]:
+    """Yield the given tables of the host, those next to each other together, with the number of the first in the plan.
+
+    Parameters
+    ----------
+    there
+        The numbers of those that lie elsewhere.
+    """
+    before = 0  # of the host's
+    for first, last in pairwise([-1, *sorted(there), flat.tables + len(there)]):
+        count = last - first - 1
+        if count or not there:
+            yield first + 1, flat.part(before, before + count)
+        before += count
+
+
+def _from(plan: Plan, first: int) -> Plan:
+    """Return a plan as one whose first tables are left out, for placing what is given."""
+    program = plan.program
+    if not first:
+        return plan
+    return replace(plan, program=program._replace(at=program.at[first:], scope_start=program.scope_start[first:]))
+
+
+def _uploaded(hybrid: Hybrid, there: Mapping[int, Table]) -> Iterator[tuple[int, int]]:
+    """Yield the pieces of the address space that go to the device: all but what is there already."""
+    start, program = hybrid.device_begin, hybrid.plan.program
+    for t in sorted(there, key=lambda t: int(program.at[t])):
+        at = int(program.at[t])
+        if at > start:
+            yield start, at
+        start = at + int(hybrid.plan.sizes[t])
+    if hybrid.upload_end > start:
+        yield start, hybrid.upload_end

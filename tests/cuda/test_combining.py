@@ -1,0 +1,152 @@
+"""Agents combined on a GPU, from tables that stay there: messages' answer, to the bit; under Numba's simulator."""
+
+import numpy as np
+import pytest
+
+import dmcmc
+import dmcmc.inference.execution.backend as backends
+from dmcmc import Factor, Problem
+from dmcmc.inference.elimination.cuda import eliminate as on_gpu
+from dmcmc.inference.elimination.cuda.divide_work import divide_work
+from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+from dmcmc.inference.elimination.eliminate import absorb, eliminate
+from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.execution.costs import Costs
+from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
+from dmcmc.inference.model.cuda import held
+from dmcmc.inference.model.cuda.held import DeviceTable, alone, largest
+from dmcmc.inference.runtime.device import Device, gpu_problem
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+DOMAINS = np.array([2, 3, 4, 3, 2])
+
+
+@pytest.fixture
+def all_on_gpu(monkeypatch):
+    """Even tiny buckets go to the GPU, and what they leave stays there."""
+    monkeypatch.setenv("DMCMC_NEW_KERNELS", "1")
+    monkeypatch.setattr(held, "_STAYS", 2)
+    monkeypatch.setattr(backends, "_BUCKETS", np.array([1]))
+    monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
+
+
+@pytest.fixture
+def copied(monkeypatch):
+    """Counts tables whose entries have come to the host."""
+    tables, values = [], DeviceTable.values.fget
+    monkeypatch.setattr(DeviceTable, "values", property(lambda table: tables.append(table) or values(table)))
+    return tables
+
+
+def encoded(*scopes):
+    rng = np.random.default_rng(len(scopes))
+    factors = [
+        Factor.of(s, np.where(rng.random(DOMAINS[list(s)]) < 0.2, -np.inf, rng.integers(-9, 9, DOMAINS[list(s)])))
+        for s in scopes
+    ]
+    arithmetic = choose_arithmetic(factors)
+    return [arithmetic.encode(factor) for factor in factors], arithmetic
+
+
+def both(tables, order, keep, arithmetic):
+    plan = plan_elimination([t.scope for t in tables], DOMAINS, order, keep)
+    ours = eliminate_hybrid(tables, divide_work(plan, 1, 1), arithmetic)
+    return eliminate([Table(t.scope, t.values) for t in tables], plan, arithmetic), ours
+
+
+def test_what_one_elimination_leaves_another_takes_where_it_is(copied):
+    tables, arithmetic = encoded((0, 1), (1, 2, 3), (3, 4), (2, 4))
+    ((_, expected),), ((left),) = (done.remaining() for done in both(tables[:2], [1], [3, 0, 2], arithmetic))
+    assert isinstance(left, DeviceTable) and not copied
+    given = [tables[2], left, tables[3]]
+    cpu, gpu = both(given, [4, 0], [2, 3], arithmetic)
+    before = len(copied)  # the CPU's twin has asked
+    again = eliminate_hybrid(given, divide_work(cpu.plan, 1, 1), arithmetic)
+    chosen = np.zeros((3, DOMAINS.size), dtype=np.int64)
+    for done, values in zip((cpu, gpu, again), chosen, strict=True):
+        done.choose(values)
+    assert len(copied) == before
+    assert np.array_equal(left.values, expected)
+    assert (chosen == chosen[0]).all()
+    for done in (gpu, again):
+        assert all(np.array_equal(a.values, b.values) for a, b in zip(cpu.remaining(), done.remaining(), strict=True))
+
+
+def test_entries_are_counted_compared_and_added_to_where_they_are(copied):
+    tables, arithmetic = encoded((0, 1), (1, 2, 3), (3, 0), (2,))
+    _, gpu = both(tables[:2], [1], [0, 2, 3], arithmetic)
+    (left,) = gpu.remaining()
+    counted, most = left.count(arithmetic.threshold), largest(left)
+    (total,) = absorb([tables[2], left, tables[3]], arithmetic)
+    assert isinstance(total, DeviceTable) and not copied
+    assert counted == np.count_nonzero(left.values > arithmetic.threshold)
+    assert most == left.values.max()
+    (expected,) = absorb([tables[2], Table(left.scope, left.values), tables[3]], arithmetic)
+    assert total.scope == expected.scope
+    assert np.array_equal(total.values, expected.values)
+
+
+def test_a_copy_goes_to_the_host_where_the_device_is_full(monkeypatch, copied):
+    tables, arithmetic = encoded((0, 1), (1, 2, 3))
+    _, gpu = both(tables, [1], [0, 2, 3], arithmetic)
+    (left,) = gpu.remaining()
+    assert isinstance(alone(left), DeviceTable) and not copied
+
+    def full(*_):
+        raise MemoryError("CUDA_ERROR_OUT_OF_MEMORY")
+
+    monkeypatch.setattr(Device, "lease", full)
+    table = alone(left)
+    assert not isinstance(table, DeviceTable)
+    assert np.array_equal(table.values, left.values)
+
+
+@pytest.mark.parametrize("mode", ["dpop", "shared"])
+def test_a_run_leaves_its_tables_on_the_device(mode, all_on_gpu, copied):
+    problem = dmcmc.generate(
+        "random", agents=3, variables_per_agent=4, domain_size=2, interface_variables=2, local_density=0.9, seed=3
+    )
+    expected, found = (
+        dmcmc.solve(problem, method="exact", device=device, combine={"mode": mode}, seed=7)
+        for device in ("cpu", "cuda")
+    )
+    assert (found.objective, found.bound, found.assignment) == (
+        expected.objective,
+        expected.bound,
+        expected.assignment,
+    )
+    assert found.agents[0].messages == expected.agents[0].messages
+    assert not copied
+
+
+def two_trees(agents=8):
+    """Agents of two components, two interface variables each; few different entries, so that there are many ties."""
+    rng = np.random.default_rng(3)
+    edges = [(a, (a - 1) // 2 if a < 5 else 5) for a in range(agents) if a not in (0, 5)]
+    scopes = [(2 * a, 2 * a + 1) for a in range(agents)]
+    scopes += [(2 * a + k, 2 * b + 1 - k) for a, b in edges for k in (0, 1)]
+    names = tuple(f"x{v}" for v in range(2 * agents)), tuple(f"a{a}" for a in range(agents))
+    factors = tuple(Factor.of(scope, rng.integers(0, 4, (3, 3))) for scope in scopes)
+    return Problem(names[0], np.full(2 * agents, 3), names[1], np.repeat(np.arange(agents), 2), factors)
+
+
+def test_one_plan_on_the_device_has_the_answer_of_messages(monkeypatch):
+    problem, plans = two_trees(), []
+    expected = dmcmc.solve(problem, local={"method": "exact"}, combine={"mode": "dpop"}, device="cpu")
+    before = on_gpu.eliminate_hybrid
+
+    def listening(flat, hybrid, *given, **named):
+        plans.append(hybrid.plan)
+        return before(flat, hybrid, *given, **named)
+
+    monkeypatch.setattr(on_gpu, "eliminate_hybrid", listening)
+    costs = Costs(trip=-1.0, wave=0.0, cell=1.0)  # nothing is too little for the GPU
+    monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", costs)
+    found = dmcmc.solve(problem, local={"method": "exact"}, combine={"mode": "shared"}, device="cuda")
+    assert (found.objective, found.bound, found.assignment) == (
+        expected.objective,
+        expected.bound,
+        expected.assignment,
+    )
+    assert max(plan.buckets for plan in plans) == problem.n_variables  # both components, all agents
