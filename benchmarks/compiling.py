@@ -3,9 +3,9 @@
     python -m benchmarks.compiling [--most 30] [--cold] run configs/meetings.yaml ...
 
 What follows the options is a ``dmcmc`` command, which is carried out in this process; of several ranks each prints its
-own lines on stderr; ``*`` marks what no warm-up has compiled before. Seconds are those of the compiling thread's
-processor, without those of the kernels that a kernel calls. ``--cold`` begins with an empty cache in a folder of its
-own, which is deleted at the end.
+own lines on stderr; ``*`` marks what no warm-up has compiled before, and at the end says who asked for it. Seconds are
+those of the compiling thread's processor, without those of the kernels that a kernel calls. ``--cold`` begins with an
+empty cache in a folder of its own, which is deleted at the end.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import chain
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -25,7 +26,7 @@ class Compiled:
 
     def __init__(self) -> None:
         self.seconds: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
-        self.unforeseen: set[tuple[str, str]] = set()
+        self.unforeseen: dict[tuple[str, str], str] = {}
         self.open: list[tuple[str, str]] = []
         self.passes: list[str] = []
         self.last = time.thread_time()
@@ -48,9 +49,9 @@ class Compiled:
                 function = event.data["dispatcher"].py_func
                 name = f"{function.__module__.removeprefix('dmcmc.')}.{function.__name__}"
                 compiled.open.append((name, str(event.data["args"])))
-                frames = chain.from_iterable(_stack(frame) for frame in sys._current_frames().values())
+                frames = list(chain.from_iterable(_stack(frame) for frame in sys._current_frames().values()))
                 if not any(frame.f_code.co_name.startswith("warm_up") for frame in frames):
-                    compiled.unforeseen.add(compiled.open[-1])
+                    compiled.unforeseen[compiled.open[-1]] = _callers() if len(compiled.open) == 1 else ""
                 compiled.passes.append("other")
 
             def on_end(self, event: Any) -> None:
@@ -85,6 +86,15 @@ class Compiled:
             name, types = key
             mark = "*" if key in self.unforeseen else " "
             print(f"{mark}{total[key]:6.2f} s ({back:.2f} lowering) {name} {types}", file=sys.stderr)
+        for (name, _), callers in self.unforeseen.items():
+            if callers:
+                print(f"* {name} was asked for by {callers}", file=sys.stderr)
+
+
+def _callers() -> str:
+    """Return the nearest of our functions that are at work on this thread, the nearest first."""
+    ours = [f for f in _stack(sys._getframe()) if "/dmcmc/" in f.f_code.co_filename]
+    return ", ".join(f"{Path(f.f_code.co_filename).stem}.{f.f_code.co_name}" for f in ours[:6])
 
 
 def _stack(frame: FrameType | None) -> Iterator[FrameType]:

@@ -9,9 +9,11 @@ import msgspec
 from dmcmc.config.settings import Settings, automatic_memory
 from dmcmc.files.names import read_order
 from dmcmc.inference.dpop.division import Division, divide
+from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.orders.glance import cells_at_most
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import arithmetic_for
@@ -19,6 +21,7 @@ from dmcmc.run.reduced.after import Asked
 from dmcmc.run.reduced.before import reduction_of
 
 _PLANNED, _WORDS = 0.05, 3e8  # of the time, at most, for one order; words of search in a second, counted
+_SOON, _SOON_SHARE, _STEP = 0.2, 0.02, 3e-4  # seconds, and the part of the time; those of an agent at least
 _SLOW = 0.1  # of the time: then orders and trees are taken as they are, wherever so many words take longer
 
 
@@ -92,6 +95,26 @@ def divided(asked: Problem, config: Settings, world: World, stop: Stop = NO_STOP
         return Divided(Asked(asked, reduction), original, problem, config, divide(problem), numbers)
 
     return world.together(division)
+
+
+def soon_proven(parts: Divided) -> bool:
+    """Return whether exact tables should prove the answer in next to no time: all else may be left until it is needed.
+
+    What combining takes is not looked at. The same on all ranks, and on any machine.
+    """
+    config, seconds = parts.config, parts.config.budget.time
+    if config.local.method not in ("auto", "exact") or config.combine.method == "mini-bucket":
+        return False
+    most = _SOON if seconds is None else min(_SOON, _SOON_SHARE * seconds)
+    if config.local.cells != "auto" or config.local.order is not None:
+        return False
+    total = 0.0
+    for local in parts.division.locals:
+        scopes = [factor.scope for factor in local.factors]
+        total += _STEP + COSTS.cell * cells_at_most(scopes, local.domains, local.hidden)
+        if total > most:
+            return False
+    return True
 
 
 def words_for(seconds: float) -> float:

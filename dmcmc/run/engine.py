@@ -25,6 +25,8 @@ from dmcmc.samplers.toulbar2.beside import Beside, Listener
 from dmcmc.samplers.toulbar2.costs import Costs
 from dmcmc.samplers.toulbar2.whole_problem import costs_of_problem
 
+_LOOK = 0.02  # seconds between two looks at it
+_TRIAL, _TRIAL_SHARE = 1.0, 0.1  # seconds, and of what is left, that it has before anything else is compiled
 _AT_ONCE = 0.3  # seconds in which a plan may show that no search engine is needed
 _MOMENT = 2.0  # seconds of exact tables that need none
 _MEANWHILE, _LEAST_MEANWHILE = 0.25, 2.0  # of what exact tables take, one may search beside them; and seconds at least
@@ -97,6 +99,16 @@ class RunEngine:
         if self.name != BRANCH_AND_BOUND or not self._needed(setup):
             return 0.0
         return warm_up_branching(self.world, progress)
+
+    def tries_first(self) -> bool:
+        """Let the engine search alone for a moment; return whether that has ended the run. Called by all ranks."""
+        if self.beside is not None:
+            until = time.perf_counter() + min(_TRIAL, _TRIAL_SHARE * self.stop.left)
+            self.beside.go()
+            while self.beside.on and not self.stop.over and (left := until - time.perf_counter()) > 0:
+                self.beside.wait(min(left, _LOOK))
+        self.world.wait()
+        return self.won()
 
     @contextmanager
     def compiling(self) -> Iterator[None]:

@@ -54,6 +54,7 @@ def first_tables(
     best: NDArray[np.int64] | None,
     advance: Callable[[int], None],
     near: Callable[[Mapping[int, Number]], bool],
+    ended: Callable[[], bool],
 ) -> tuple[Setup, dict[int, Agent], Sides]:
     """Return the setup as it is now, this rank's agents with their first tables, and how those are indexed.
 
@@ -66,6 +67,13 @@ def first_tables(
         The best assignment so far: rows begin with its hidden values; None where nobody has one.
     near
         Whether at most what some agents can be worth makes the gap as small as was asked for.
+    ended
+        Whether nothing more is wanted; asked on rank 0.
+
+    Raises
+    ------
+    OutOfTime
+        If eliminations were given up because nothing more is wanted: what would be sampled then is of no use.
     """
     helped = setup.helped_by(world.rank)
     served = [*mine] if helped is None else [helped]
@@ -73,7 +81,11 @@ def first_tables(
         checkpoint = None if team.rank else _checkpoint(setup, best)
         eliminating = partial(_exact_tables, setup, served, advance, checkpoint, team)
         exact, given_up = world.together(partial(team.run, eliminating))
-        setup = setup.changed(world.merged({} if team.rank else given_up))
+        sampled = world.merged({} if team.rank else given_up)
+        over: bool = bool(sampled) and world.decided(ended)
+        if over:
+            raise OutOfTime("out of time")
+        setup = setup.changed(sampled)
         settings = _first_sampling(setup, best, advance)
         sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
         settings = replace(settings, team=team)

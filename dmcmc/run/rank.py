@@ -122,7 +122,7 @@ class Run:
         before, begun, searching = self.incumbent.utility, time.perf_counter(), not will_prove(chosen)
         with self.search.beside(searching, PAYS):
             self.setup, self.agents, self.sides = first_tables(
-                chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near
+                chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near, self._ended
             )
         self.incumbent.setup = self.setup
         if self.setup is not chosen:
@@ -160,6 +160,10 @@ class Run:
         bound = whole_bound(self.setup.division, self.setup.arithmetic, [bounds, others])
         apart = float("inf") if bound is None else float(bound) - float(worth.utility)
         return apart <= target * max(1.0, abs(float(worth.objective)))
+
+    def _ended(self) -> bool:
+        """Return whether a search engine has proven what is best (rank 0)."""
+        return self.incumbent.reached
 
     @cached_property
     def _largest(self) -> list[Number]:

@@ -4,7 +4,7 @@ Every rank runs some of the chains. The values that come out are complete, and t
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -65,6 +65,9 @@ class Search:
         Whether the answer is what the tables say, without any search over the whole assignment.
     on_gpu : OnGpu or None
         The search on the GPU beside the run, on rank 0 once it has begun.
+    unready : callable or None
+        Compiles what looks for better assignments, and returns the seconds that this took; None where it is there. It
+        is left until it is needed where tables should soon prove the answer: then the clock stands still.
     """
 
     best: NDArray[np.int64]
@@ -79,6 +82,7 @@ class Search:
         self._until(stop)
         self.engine = RunEngine(parts, incumbent, world, self._search, stop)
         self.on_gpu: gpu_search.OnGpu | None = None
+        self.unready: Callable[[], float] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -94,6 +98,11 @@ class Search:
         """Say when to end; an answer may take a little longer to become 1-optimal."""
         self._stop = stop
         self._search.stop, self._search.ascent.stop = stop, stop.later(_POLISH)
+
+    @property
+    def stop(self) -> Stop:
+        """When the run ends."""
+        return self._stop
 
     @property
     def stoppable(self) -> bool:
@@ -182,7 +191,7 @@ class Search:
                         gained = _pays(self._worth_of(before), self._worth_of(best), enough)
                     spent, rest = spent + seconds, 0.0 if gained or search.heats == heats else seconds
 
-        if not (wanted and self.parts.timed):
+        if not wanted or not self.parts.timed or self.unready is not None:
             yield
             return
         thread = Thread(target=work, name="dmcmc search", daemon=True)
@@ -288,6 +297,9 @@ class Search:
     def improve(self, seconds: float | None, sweeps: int = 0) -> bool:
         """Look for a better incumbent for some seconds, or by so many sweeps; return whether there is one now."""
         before = self.worth
+        if self.unready is not None:
+            ready, self.unready = self.unready, None
+            self.delay(ready())
         self._take(self._search.improve(self.best, seconds, sweeps, self._tell))
         return self.worth.better(before)
 

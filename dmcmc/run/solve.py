@@ -17,21 +17,24 @@ from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.combination import will_prove
-from dmcmc.run.divided import divided, sharing_memory
+from dmcmc.run.divided import divided, sharing_memory, soon_proven
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search, begin
 from dmcmc.run.setup import Setup, plan
 from dmcmc.run.warm_up import (
+    solving_is_compiled,
     warm_up_chains,
     warm_up_filtering,
     warm_up_orders,
     warm_up_planning,
     warm_up_search,
     warm_up_solving,
+    warm_up_weighing,
 )
 from dmcmc.run.warm_up_gpu import settled, warm_up_gpu
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
+from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 
 _GRACE = 0.25  # seconds beyond the time budget for a plan
 
@@ -88,6 +91,10 @@ def _ignore(setup: Setup) -> None:
     pass
 
 
+def _nominal() -> Rates:
+    return NOMINAL
+
+
 def _solve(
     problem: Problem,
     config: Settings,
@@ -103,21 +110,25 @@ def _solve(
     start = time.perf_counter()
     parts = divided(problem, config, world, stop)
     start += warm_up_search(parts, world, progress)
+    later = soon_proven(parts)  # then what else a run may use is compiled when it turns out to be needed
     if seconds is not None:
-        start += warm_up_chains(parts, world, progress)
-        start += warm_up_orders(parts, world, progress)  # the whole problem's is looked for first
+        if not later:
+            start += warm_up_weighing(config, world, progress)
+            start += warm_up_chains(parts, world, progress)
+            start += warm_up_orders(parts, world, progress)  # the whole problem's is looked for first
         stop = Stop(start + seconds, wish=watching.wish)
     with begin(parts, world, stop, start, progress) as search:
+        search.unready = partial(warm_up_chains, parts, world, progress) if later else None
         watching.best = search.best_so_far
         if parts.asked.refuted:
             return search.best_so_far() if world.rank == 0 else None
-        if seconds is not None:
+        if seconds is not None and not later:
             stop = search.delay(warm_up_orders(search.parts, world, progress))
         stop = search.engage(stop)
         with watching.watched(stop):
             try:
                 with search.beside(behind=False):  # planning uses one core
-                    setup = plan(search.parts, world, stop=stop.later(_GRACE))
+                    setup = plan(search.parts, world, _nominal if later else load_rates, stop.later(_GRACE))
             except ResourceError as error:
                 if seconds is None:
                     raise
@@ -133,10 +144,19 @@ def _from_tables_to_result(
     """Make tables, combine and improve them, unless a search engine beside it is through first."""
     world, timed, watching = search.world, search.parts.timed, ending or Ending()
     tiny = partial(solve, ending=Ending()) if search.stoppable else solve
+    begun = time.perf_counter()
+    if timed and search.engine.name and not will_prove(setup) and not solving_is_compiled(setup, world, True):
+        search.engine.compiled(setup, progress)
+        search.delay(time.perf_counter() - begun)
+        with watching.watched(search.stop):
+            if search.engine.tries_first():  # then nothing else has to be compiled
+                explain(setup)
+                return search.early()
     with search.engine.compiling():
         warming = warm_up_solving(setup, world, progress, tiny, search.stoppable)
-        if not timed and not will_prove(setup) and not search.plain:
+        if not will_prove(setup) and not search.plain:
             warming += warm_up_chains(setup, world, progress)
+            search.unready = None
         warming += warm_up_filtering(setup, world, progress)
         warming += search.engine.compiled(setup, progress)
         if timed:

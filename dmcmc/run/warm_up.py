@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -28,6 +28,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.orders.best_order import STAKE, best_order, compile_search
+from dmcmc.inference.orders.glance import AT_A_GLANCE
 from dmcmc.inference.orders.pieces import compile_pieces
 from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.cache import warm_marker
@@ -56,8 +57,8 @@ _GLANCE = 100_000  # words of search that show whether a plan is large
 _TURN = 0.001  # seconds of chains that earn block moves a turn
 _TOLD = 2.0  # seconds between two lines on how many kernels are compiled
 _PARTS = {  # what there is to compile, by how its name begins: what for, and about how many kernels
-    "planning False": ("plans", 4),
-    "planning": ("plans, and how fast this machine is", 48),
+    "planning": ("plans", 4),
+    "rates": ("how fast this machine is", 44),
     "order ": ("orders", 30),
     "search": ("the first assignment", 8),
     "chains": ("better assignments", 55),
@@ -77,24 +78,40 @@ _AT_WORK: list[str] = []  # what is being compiled
 
 
 def warm_up_planning(problem: Problem, config: Settings, world: World, progress: Progress) -> None:
-    """Compile what prepares a run, and load it; measure this machine where ``auto`` asks for it: with a time budget."""
-    timed = config.budget.time is not None
-    auto = config.local.method == "auto" and timed
+    """Compile what prepares any run, and load it."""
 
     def work() -> None:
         prepare(_tiny(np.dtype(np.int32)), _config({"method": config.local.method}), World())
-        if auto:
-            load_rates()
 
-    _load(f"planning {auto}", work, world, progress)
-    if _searches(problem, timed):
+    _load("planning", work, world, progress)
+    if _searches(problem, config.budget.time is not None):
         _load("order search", compile_search, world, progress)
 
 
+def warm_up_weighing(config: Settings, world: World, progress: Progress) -> float:
+    """Compile what weighs eliminations against the time budget, and load it; return the seconds that this took.
+
+    This machine is measured where ``auto`` asks for it.
+    """
+    start = time.perf_counter()
+    if config.local.method == "auto":
+        _load("rates", _measure, world, progress)
+    return time.perf_counter() - start
+
+
+def _measure() -> None:
+    load_rates()
+
+
 def _searches(problem: Problem, timed: bool) -> bool:
-    """Return whether orders will be searched for: fewer variables have exact ones, which need no kernels."""
+    """Return whether orders will be searched for at once: fewer variables have exact ones, which need no kernels.
+
+    With a time budget nothing may be compiled where a problem is looked at to be reduced.
+    """
     own = np.bincount(problem.owner, minlength=1).max()
-    return problem.n_variables > FEW and (timed or max(own, problem.n_agents) > FEW)
+    return problem.n_variables > FEW and (
+        bool(max(own, problem.n_agents) > FEW) or (timed and problem.n_variables > AT_A_GLANCE)
+    )
 
 
 def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
@@ -130,6 +147,8 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
         if starts is not None:
             starts.draw(0, 1)
 
+    if parts.problem.n_variables > FEW:  # blocks of a problem's variables follow an order
+        _load("order search", compile_search, world, progress)
     _load(f"chains {' '.join(map(str, what))}", work, world, progress)
     return time.perf_counter() - start
 
@@ -185,6 +204,46 @@ def warm_up_orders(parts: Divided, world: World, progress: Progress) -> float:
     return time.perf_counter() - start
 
 
+class _Needs(NamedTuple):
+    """What the agents of a setup use: local solvers, bounds, numbers of tables; and a name for all of it."""
+
+    methods: list[str]
+    providers: list[str]
+    tables: list[np.dtype[Any]]
+    listed: bool
+    wide: bool
+    compact: bool
+    name: str
+
+
+def _needs_of(setup: Setup, stoppable: bool) -> _Needs:
+    """Return what the agents of a setup use, now and later."""
+    choices = [choice for _, choice in setup.possible(range(setup.problem.n_agents))]
+    methods = {choice.method for choice in choices}
+    providers = {choice.bound for choice in choices} - {"none"}
+    budget = setup.config.budget.time
+    if any(setup.exact_price(agent) is not None for agent in range(setup.problem.n_agents)):  # later, if there is time
+        methods.add("exact")
+    combine, polish = setup.config.combine, setup.config.polish
+    listed = any(setup.listed)
+    wide = listed or bool(setup.problem.domains.max(initial=0) > 256)  # lists of rows have more, the tiny ones not
+    tables = sorted({factor.table.dtype for factor in setup.problem.factors}, key=str) or [np.dtype(np.int32)]
+    what = [
+        *sorted(map(_kernel, methods)), *sorted(providers),
+        splits(setup) and [combine.partition, combine.moment_matching], listed, wide, tables, setup.arithmetic.dtype,
+        stoppable, *["plain"] * (polish == "none"), *["rows"] * bool(budget and providers),
+    ]  # fmt: skip
+
+    compact = is_compact(setup.problem.flat, setup.problem.n_variables)  # else chains have other columns
+    what += ["wide columns"] * (not compact)
+    return _Needs(sorted(methods), sorted(providers), tables, listed, wide, compact, f"solving {what}")
+
+
+def solving_is_compiled(setup: Setup, world: World, stoppable: bool) -> bool:
+    """Return whether :func:`warm_up_solving` would find everything there; called by all ranks."""
+    return not any(world.allgather(_missing(_needs_of(setup, stoppable).name, world)))
+
+
 def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve, stoppable: bool) -> float:
     """Compile what the agents of a setup use; return the seconds that this took.
 
@@ -195,44 +254,27 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
     stoppable
         Whether it does.
     """
-    start = time.perf_counter()
-    choices = [choice for _, choice in setup.possible(range(setup.problem.n_agents))]
-    methods = {choice.method for choice in choices}
-    providers = {choice.bound for choice in choices} - {"none"}
-    budget = setup.config.budget.time
-    if any(setup.exact_price(agent) is not None for agent in range(setup.problem.n_agents)):  # later, if there is time
-        methods.add("exact")
-    combine, polish = setup.config.combine, setup.config.polish
-    split = splits(setup)
-    listed = any(setup.listed)
-    wide = listed or bool(setup.problem.domains.max(initial=0) > 256)  # lists of rows have more, the tiny ones not
-    tables = sorted({factor.table.dtype for factor in setup.problem.factors}, key=str) or [np.dtype(np.int32)]
-    dtype = setup.arithmetic.dtype
-    what = [
-        *sorted(map(_kernel, methods)), *sorted(providers), split and [combine.partition, combine.moment_matching],
-        listed, wide, tables, dtype, stoppable, *["plain"] * (polish == "none"), *["rows"] * bool(budget and providers),
-    ]  # fmt: skip
-
-    compact = is_compact(setup.problem.flat, setup.problem.n_variables)  # else chains have other columns
-    what += ["wide columns"] * (not compact)
+    start, needs = time.perf_counter(), _needs_of(setup, stoppable)
+    methods, providers, listed, combine = needs.methods, needs.providers, needs.listed, setup.config.combine
 
     def work() -> None:
-        problem = _tiny(dtype, tables, wide, inside=not compact)
-        for method in sorted(methods):
-            for bound in sorted(providers) if method != "exact" and providers else ["none"]:
+        problem = _tiny(setup.arithmetic.dtype, needs.tables, needs.wide, inside=not needs.compact)
+        for method in methods:
+            for bound in providers if method != "exact" and providers else ["none"]:
                 local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
-                solve(problem, _config(local | ({"rows": 2} if listed and method != "exact" else {}), polish=polish))
-        if split:
+                local |= {"rows": 2} if listed and method != "exact" else {}
+                solve(problem, _config(local, polish=setup.config.polish))
+        if splits(setup):
             options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
             solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
         compile_joins(setup.arithmetic)
-        if budget is not None and providers:  # the search begins at what bounds say is good
+        if setup.timed and providers:  # the search begins at what bounds say is good
             compile_rounding()
             compile_branching()
         if any("mini-bucket" in one for one in providers):  # the buckets of larger agents are split
             compile_matching(np.dtype(np.int64))
 
-    _once(f"solving {what}", work, world, progress)
+    _once(needs.name, work, world, progress)
     return time.perf_counter() - start
 
 
@@ -280,9 +322,7 @@ def _once(what: str, work: Callable[[], None], world: World, progress: Progress)
     """Do something on one rank of each node, if it has not been done on this machine before; never fail."""
     if numba.config.DISABLE_JIT or _AT_WORK:  # what is being done may be a run
         return
-    marker = warm_marker(what)
-    # Without a marker there may be no place for kernels either: every rank compiles its own.
-    missing = marker is None or (world.local_rank == 0 and not marker.is_file())
+    marker, missing = warm_marker(what), _missing(what, world)
     if not any(world.allgather(missing)):
         return
     title, about = _title(what)
@@ -300,6 +340,15 @@ def _once(what: str, work: Callable[[], None], world: World, progress: Progress)
         finally:
             _AT_WORK.remove(what)
     world.wait()
+
+
+def _missing(what: str, world: World) -> bool:
+    """Return whether this rank would compile something."""
+    if numba.config.DISABLE_JIT or _AT_WORK:
+        return False
+    marker = warm_marker(what)
+    # Without a marker there may be no place for kernels either: every rank compiles its own.
+    return marker is None or (world.local_rank == 0 and not marker.is_file())
 
 
 def _title(what: str) -> tuple[str, int]:

@@ -45,7 +45,7 @@ from dmcmc.run.private.view import View, view_of
 from dmcmc.run.reduced.after import Asked
 from dmcmc.run.setup import Placed, Setup, plan
 from dmcmc.run.solve import solve
-from dmcmc.run.warm_up import warm_up_filtering, warm_up_planning, warm_up_solving
+from dmcmc.run.warm_up import warm_up_filtering, warm_up_planning, warm_up_solving, warm_up_weighing
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 from dmcmc.samplers.contract.protocol import SampledTable
@@ -126,7 +126,10 @@ class _Run:
     def solve(self, read: Read, share_assignment: bool) -> Result | None:
         """Read this rank's parts, plan, make tables, combine them, and put the ranks' parts together."""
         world, config = self.world, self.config
-        warm_up_planning(view_of(self.index, {}).problem, config, world, self.progress)
+        everybody = view_of(self.index, {}).problem
+        warm_up_planning(everybody, config, world, self.progress)
+        if config.budget.time is not None:
+            warm_up_weighing(config, world, self.progress)
         start = time.perf_counter()
         view = view_of(self.index, world.together(lambda: {agent: read(self.index, agent) for agent in self.known}))
         if config.budget.time is not None:
@@ -135,7 +138,7 @@ class _Run:
         start += warm_up_solving(setup, world, self.progress, solve, stoppable=False)
         self.progress.stage("local tables", len(self.mine))
         setup, agents, sides = first_tables(
-            setup, world, self.mine, None, self.progress.advance, near=lambda bounds: False
+            setup, world, self.mine, None, self.progress.advance, near=lambda bounds: False, ended=lambda: False
         )
         self.progress.stage("combining")
         tables = {number: agent.exported() for number, agent in agents.items()}

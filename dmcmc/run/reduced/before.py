@@ -8,6 +8,7 @@ from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.glance import AT_A_GLANCE, cells_at_most
 from dmcmc.inference.reductions.glance import promise
 from dmcmc.inference.reductions.limit import Limit
 from dmcmc.inference.reductions.reduce import Reduction, reduce
@@ -54,9 +55,10 @@ def _may_pay(dense: Problem) -> bool:
     hard = bool(flat.data.size) and flat.data.min() == forbidden_value(flat.data.dtype)
     if dense.n_agents > 1 and not hard and promise(dense) < _MUCH:
         return False
-    scopes = [factor.scope for factor in dense.factors]  # what orders are searched with may have to be compiled
-    order = best_order(scopes, dense.domains, range(dense.n_variables), budget=_GLANCE, stake=0)
-    return order.cells >= _CHEAP
+    scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
+    if len(everything) <= AT_A_GLANCE:  # nothing has to be compiled for that
+        return cells_at_most(scopes, dense.domains, everything) >= _CHEAP
+    return best_order(scopes, dense.domains, everything, budget=_GLANCE, stake=0).cells >= _CHEAP
 
 
 def _matters(original: Problem, reduction: Reduction) -> bool:

@@ -12,6 +12,7 @@ from support.graphs_to_order import by_rule, check_numbers, cycle, graphs, grid,
 
 import dmcmc.inference.orders.best_order as best_order_module
 from dmcmc.inference.orders.best_order import DEPTH_FIRST_RULES, RULES, best_order, primal_graph, scaled_weights
+from dmcmc.inference.orders.glance import cells_at_most
 from dmcmc.inference.orders.subsets import FEW
 
 every_rule = st.sampled_from((*RULES, *DEPTH_FIRST_RULES))
@@ -25,6 +26,14 @@ def test_a_rule_orders_exactly_the_chosen_variables_and_knows_the_cost(graph, ru
     assert sorted(order.variables) == np.flatnonzero(chosen).tolist()
     assert order.rule == rule
     check_numbers(order, scopes, domains)
+
+
+@given(graphs())
+def test_a_glance_never_says_less_than_the_best_order_takes(graph):
+    scopes, domains, chosen = graph
+    eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
+    inner = [scope for scope in scopes if any(chosen[v] for v in scope)]
+    assert best_order(inner, domains, eliminate, keep).cells <= cells_at_most(inner, domains, eliminate) * (1 + 1e-9)
 
 
 def rule_cost(rule, v, neighbours, weight):

@@ -26,6 +26,13 @@ def belief():
     return Problem(tuple(f"x{v}" for v in range(n)), np.full(n, 3), ("a",), np.zeros(n, dtype=np.int64), tuple(factors))
 
 
+def forbidding():
+    """Whole numbers, some of which are forbidden."""
+    problem, rng = hard_problem(variables=6, domain=4), np.random.default_rng(3)
+    tables = [np.where(rng.random(f.shape) < 0.1, -np.inf, f.table) for f in problem.factors]
+    return replace(problem, factors=tuple(Factor.of(f.scope, t) for f, t in zip(problem.factors, tables, strict=True)))
+
+
 def listed():
     """Whole numbers, one factor of which is a list of tuples."""
     problem = dense_problem(1)
@@ -37,6 +44,7 @@ def listed():
 
 KINDS = {
     "hidden variables, whole numbers": (hard_problem, {}),
+    "hard constraints, samples asked for": (forbidding, {"local": {"method": "annealing"}}),
     "belief, one agent, filtered": (belief, {"local": {"cells": 100}}),
     "a list, samples asked for": (listed, {"local": {"method": "annealing", "bound": "dual+mini-bucket"}}),
 }

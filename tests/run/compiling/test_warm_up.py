@@ -7,15 +7,17 @@ import numba
 import numpy as np
 import pytest
 from support.problem_strategies import random_problem
-from support.runs import dense_problem
+from support.runs import begun, dense_problem
 
 import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.inference.runtime import cache
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.run import warm_up
+from dmcmc.run import first_tables, warm_up
+from dmcmc.run import solve as solving
 from dmcmc.run.combination import arithmetic_for
-from dmcmc.run.divided import divided
+from dmcmc.run.divided import divided, soon_proven
 from dmcmc.run.setup import prepare
 from dmcmc.run.warm_up import warm_up_chains, warm_up_solving
 from dmcmc.run.watch.progress import Silent
@@ -82,12 +84,78 @@ def test_what_plans_a_run_is_read_from_the_disk_before_the_clock_starts(monkeypa
     assert len(done) == (0 if numba.config.DISABLE_JIT else 1)
 
 
-def test_what_searches_orders_is_compiled_where_some_are_searched_for():
-    several = dmcmc.generate("random", agents=3, variables_per_agent=5, domain_size=2)
-    alone = dmcmc.generate("random", agents=1, variables_per_agent=13, domain_size=2)
-    few = dmcmc.generate("random", agents=3, variables_per_agent=4, domain_size=2)
-    searched = [[warm_up._searches(problem, timed) for timed in (False, True)] for problem in (several, alone, few)]
-    assert searched == [[False, True], [True, True], [False, False]]
+@pytest.mark.parametrize(
+    ("agents", "each", "searched"),
+    [(3, 5, [False, False]), (1, 13, [True, True]), (3, 4, [False, False]), (12, 11, [False, True])],
+)
+def test_what_searches_orders_is_compiled_where_some_are_searched_for_at_once(agents, each, searched):
+    problem = dmcmc.generate("random", agents=agents, variables_per_agent=each, domain_size=2)
+    assert [warm_up._searches(problem, timed) for timed in (False, True)] == searched
+
+
+def test_what_tables_soon_prove_compiles_nothing_else(monkeypatch):
+    """Chains, and what weighs tables against them, are left until they turn out to be needed."""
+    asked = []
+    for name in ("warm_up_weighing", "warm_up_chains", "warm_up_orders"):
+        monkeypatch.setattr(solving, name, lambda *rest, name=name: asked.append(name) or 0.0)
+    problem = dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=4, local_density=0.5)
+    assert dmcmc.solve(problem, timeout=0.5, device="cpu", search="none").status == "optimal"
+    assert asked == []
+
+
+@pytest.mark.parametrize(
+    ("variables", "local", "budget", "soon"),
+    [
+        (6, {}, None, True),
+        (6, {}, 20.0, True),
+        (6, {}, 0.01, False),
+        (40, {}, 20.0, False),
+        (6, {"method": "gibbs"}, 20.0, False),
+        (6, {"cells": 9}, 20.0, False),
+    ],
+)
+def test_tables_that_take_next_to_no_time_are_known(variables, local, budget, soon):
+    problem = dmcmc.generate("random", agents=2, variables_per_agent=variables, domain_size=4, local_density=0.8)
+    settings = Settings(local=Local(**local), budget=Budget(time=budget))
+    assert soon_proven(divided(problem, settings, World())) == soon
+
+
+def test_a_search_that_is_needed_after_all_is_compiled_while_the_clock_stands_still():
+    search = begun(dense_problem(1), budget={"time": 60.0}).search
+    until, start = search.stop.until, search.incumbent.start
+    search.unready = lambda: 5.0
+    search.improve(0.01)
+    search.improve(0.01)
+    assert (search.stop.until, search.incumbent.start) == (until + 5.0, start + 5.0)
+    assert search.unready is None
+
+
+def test_the_search_engine_tries_before_anything_is_compiled_for_tables(monkeypatch):
+    """Where it proves what is best in a moment, no kernels of tables are needed."""
+    asked, problem = [], dmcmc.generate("random", agents=2, variables_per_agent=4, domain_size=3)
+    expected = dmcmc.solve(problem, device="cpu").objective
+    monkeypatch.setattr(solving, "will_prove", lambda setup: False)
+    monkeypatch.setattr(solving, "solving_is_compiled", lambda *rest: False)
+    monkeypatch.setattr(solving, "warm_up_solving", lambda *rest: asked.append(rest) or 0.0)
+    result = dmcmc.solve(problem, timeout=20.0, device="cpu", search="branch-and-bound")
+    assert (result.status, result.objective, asked) == ("optimal", expected, [])
+
+
+@pytest.mark.parametrize("proven", [False, True])
+def test_what_is_proven_while_an_agent_is_eliminated_is_not_sampled_any_more(proven, monkeypatch):
+    asked = []
+
+    def sample(*rest):
+        asked.append(rest)
+        raise OutOfTime("out of time")
+
+    monkeypatch.setattr(first_tables, "_sampled_agents", sample)
+    run = begun(dense_problem(1), local={"method": "exact"}, budget={"time": 60.0}, search="none")
+    monkeypatch.setattr(run, "_ended", lambda: proven)
+    run.setup.backend.stop.wish.ask()
+    with pytest.raises(OutOfTime):
+        run.first_tables()
+    assert bool(asked) != proven
 
 
 def test_what_failed_is_told_in_a_line_and_tried_again_and_is_no_error(folder, caplog):
@@ -152,12 +220,12 @@ def test_time_is_counted_after_compiling(monkeypatch):
     problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
     start = time.perf_counter()
     result = dmcmc.solve(problem, timeout=5)
-    assert [what.split()[0] for what in slept] == ["planning", "search", "chains", "solving"]
-    assert result.time <= time.perf_counter() - start - 1.2
+    assert [what.split()[0] for what in slept] == ["planning", "search", "solving"]
+    assert result.time <= time.perf_counter() - start - 0.9
     assert all(0 <= point.time <= result.time for point in result.trace)
     start = time.perf_counter()
     result = dmcmc.solve(problem)  # proven by its tables: nothing is looked for beside them
-    assert [what.split()[0] for what in slept[4:]] == ["planning", "search", "solving"]
+    assert [what.split()[0] for what in slept[3:]] == ["planning", "search", "solving"]
     assert result.time <= time.perf_counter() - start - 0.9
 
 
