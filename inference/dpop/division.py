@@ -14,9 +14,10 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order, order_as_given
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.memo import digest
+from dmcmc.inference.runtime.memo import Memo, digest
 
 _SEARCH = 1_000_000  # words of search for an order: there may be many agents, and ten times that gains 0.2 % of cells
+_ORDERS = Memo[Order]()  # by agents' shapes; variables are places among the hidden ones
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,14 @@ class LocalProblem:
             return order_as_given(scopes, self.domains, self.given, self.interface)
         # An agent that shares nothing is mostly the whole problem.
         budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG, 0.0 if self.stop.over else np.inf)
-        return best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
+        known = _ORDERS.find((self.shape, budget))
+        if known is not None:
+            return replace(known, variables=tuple([self.hidden[place] for place in known.variables]))
+        found = best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
+        if not self.stop.over:  # else it may depend on the clock
+            places = {v: place for place, v in enumerate(self.hidden)}
+            _ORDERS.put((self.shape, budget), replace(found, variables=tuple([places[v] for v in found.variables])))
+        return found
 
     def take_order(self, order: Order) -> None:
         """Take an order that was found elsewhere, in place of another search."""

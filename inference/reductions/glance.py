@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.reductions.dominance import RIVALS
@@ -14,6 +15,7 @@ from dmcmc.inference.runtime.memo import Memo, digest
 from dmcmc.inference.runtime.types import Array
 
 _SAMPLE = 32  # variables that are looked at
+_SMALL = 1 << 30  # entries whose differences fit 32 bits
 _PAYING = Memo[list[bool]](64)
 
 
@@ -67,29 +69,32 @@ def _dominated(problem: Problem, near: Sequence[int], variables: Sequence[int]) 
     for t in near:
         factor = problem.factors[t]
         for axis, v in enumerate(factor.scope):
-            if v in place:
-                table = factor.table.swapaxes(axis, 0).reshape(factor.table.shape[axis], -1)
+            if v in place:  # the variable's axis last: then all that follows is over long rows
+                table = factor.table.swapaxes(axis, -1).reshape(-1, factor.table.shape[axis])
                 tables.setdefault(table.shape, []).append((place[v], table))
     most, count = int(problem.domains[list(variables)].max(initial=1)), len(variables)
-    worth, left = np.full((count, most), -np.inf), np.zeros((count, most), dtype=np.bool_)
-    sizes = problem.domains[list(variables)]
-    left[np.arange(most) < sizes[:, None]] = True
-    worth[left] = 0.0
-    stacks = []
-    for (size, _), found in tables.items():
-        rows, stack = np.array([row for row, _ in found]), np.stack([table for _, table in found]).astype(np.float64)
+    sizes, every = problem.domains[list(variables)], np.arange(count)
+    left = np.arange(most) < sizes[:, None]
+    worth = np.where(left, 0.0, -np.inf)
+    data, stacks = problem.flat.data, list[tuple[NDArray[np.int64], Array]]()
+    small = data.dtype == np.int32 and bool(data.size) and max(-int(data.min()), int(data.max())) < _SMALL
+    for (rest, size), found in tables.items():
+        rows = np.array([row for row, _ in found])
+        stack: Array = np.empty((rest, len(found), size), np.dtype(np.int32 if small else np.float64))
+        for number, (_, table) in enumerate(found):
+            stack[:, number] = table
         stacks.append((rows, stack))
-        np.add.at(worth[:, :size], rows, stack.mean(axis=2))
+        np.add.at(worth[:, :size], rows, stack.sum(axis=0, dtype=np.float64) / max(1, rest))
     rivals = np.argsort(-worth, axis=1, kind="stable")[:, 0]
     for _ in range(RIVALS):
         lead = np.zeros((count, most))
         for rows, stack in stacks:
-            best = stack[np.arange(rows.size), rivals[rows]]
-            np.add.at(lead[:, : stack.shape[1]], rows, (best[:, None, :] - stack).min(axis=2))
+            best = stack[:, np.arange(rows.size), rivals[rows]]
+            np.add.at(lead[:, : stack.shape[2]], rows, (best[:, :, None] - stack).min(axis=0))
         beaten = left & (lead >= 0)
-        beaten[np.arange(count), rivals] = False
+        beaten[every, rivals] = False
         left &= ~beaten
         others = np.where(left, worth, -np.inf)
-        others[np.arange(count), rivals] = -np.inf
+        others[every, rivals] = -np.inf
         rivals = np.where(others.max(axis=1) > -np.inf, others.argmax(axis=1), rivals)
     return float(((sizes - left.sum(axis=1)) / sizes).sum())

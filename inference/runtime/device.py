@@ -194,7 +194,9 @@ class Device:
         driver.cuKernelSetAttribute(attribute, size, function.handle, self._cuda.get_current_device().id)
         self._allowed[kernel, types] = size
 
-    def repeated(self, kernel: Any, arguments: Sequence[Any], changing: int) -> Callable[[int, int, int], None]:
+    def repeated(
+        self, kernel: Any, arguments: Sequence[Any], changing: int
+    ) -> Callable[[int, int, int | tuple[int, int]], None]:
         """Return what launches a kernel with these arguments but one whole number: (that, blocks, threads of a block).
 
         Numba looks at all arguments at every launch, which takes longer than many kernels do.
@@ -206,7 +208,7 @@ class Device:
         """
         if self._simulated:
 
-            def simulated(number: int, blocks: int, threads: int) -> None:
+            def simulated(number: int, blocks: int, threads: int | tuple[int, int]) -> None:
                 kernel[blocks, threads](*arguments[:changing], number, *arguments[changing + 1 :])
 
             return simulated
@@ -219,9 +221,10 @@ class Device:
         function = bindings.CUfunction(int(compiled._codelibrary.get_cufunc().handle))
         held, where = (arguments, flat, compiled), ctypes.addressof(pointers)
 
-        def launch(number: int, blocks: int, threads: int) -> None:
+        def launch(number: int, blocks: int, threads: int | tuple[int, int]) -> None:
             words[changing][0].value = number
-            (error,) = bindings.cuLaunchKernel(function, blocks, 1, 1, threads, 1, 1, 0, 0, where, 0)
+            x, y = threads if isinstance(threads, tuple) else (threads, 1)
+            (error,) = bindings.cuLaunchKernel(function, blocks, 1, 1, x, y, 1, 0, 0, where, 0)
             if error != bindings.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"{kernel.__name__}: {error.name}: {len(held[1])} words, {len(pointers)} pointers")
 

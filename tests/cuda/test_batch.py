@@ -109,7 +109,8 @@ def test_the_backend_takes_as_many_at_once_as_fit(batch, limit):
 def test_equal_plans_are_put_together_and_divided_once(batch):
     plans, flat, arithmetic = batch
     other = flat._replace(data=flat.data[::-1].copy())
-    again = [replace(plan, program=plan.program._replace(scope=plan.program.scope.copy())) for plan in plans]
+    copies = [plan.program._replace(domains=plan.program.domains.copy()) for plan in plans]
+    again = [replace(plan, program=program) for plan, program in zip(plans, copies, strict=True)]
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "_BUCKETS", np.array([2]))

@@ -3,13 +3,13 @@
 import pytest
 
 import dmcmc
-from dmcmc.inference.dpop import planned, pseudotree
+from dmcmc.inference.dpop import division, planned, pseudotree
 from dmcmc.inference.orders import best_order
 from dmcmc.inference.reductions import glance
 from dmcmc.samplers.auto import survey
 
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
-MEMOS = [planned._PLANS, pseudotree._TREES, best_order._ORDERS, glance._PAYING, survey._COUNTED]
+MEMOS = [division._ORDERS, planned._PLANS, pseudotree._TREES, best_order._ORDERS, glance._PAYING, survey._COUNTED]
 
 
 def forget():

@@ -56,9 +56,9 @@ def merged_once(plans: Sequence[Plan]) -> Merged | None:
     """
     if not plans or sum(plan.tables for plan in plans) > _MOST_TABLES:
         return merge_plans(plans) if mergeable(plans) else None
-    domains = plans[0].program.domains
-    if not all(plan.program.domains is domains for plan in plans):
-        return merge_plans(plans) if mergeable(plans) else None
+    domains = plans[0].program.domains  # of which plans may have copies
+    if not all(plan.program.domains is domains or np.array_equal(plan.program.domains, domains) for plan in plans):
+        return None
     key = tuple(plan.shape_key for plan in plans), digest(domains)
     found = _MERGED.find(key)
     if found is None and mergeable(plans):

@@ -4,6 +4,7 @@ Nothing can stop a launch, so none has more cells than about a tenth of a second
 work has to end the time is looked at after every such tenth.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, LARGE, 
 from dmcmc.inference.elimination.plan import Program
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.device import Device, shared_device
+from dmcmc.inference.runtime.device import Device, shared_device, trusts_new_kernels
 from dmcmc.inference.runtime.errors import ResourceError
 
 _LARGE_MESSAGE = 1 << 22  # entries of a message that keep the GPU busy in large tiles
@@ -160,13 +161,19 @@ def run_waves(queue: Queue, arena: Any, waves: Waves, meta: Any, lowest: Any, op
     half = dtype.type(lowest // 2) if dtype.kind == "i" else lowest  # below it, sums are −∞
     sums = device.buffer("sums" + slot, waves.sums, dtype)
     start = device.buffer("start" + slot, waves.start, np.dtype(np.int64))
+    repeated: dict[int, Callable[[int, int, int | tuple[int, int]], None]] = {}
+    at_once = stream == 0 and trusts_new_kernels()  # Numba takes longer to launch a kernel than small ones run
     for (number, table, blocks), cells in zip(waves.launches.tolist(), waves.cells.tolist(), strict=True):
         queue.add(cells)
-        if number < 0:
-            prepare[blocks, 256, stream](arena, meta, table, sums, start, lowest)
-        else:
-            kernel = join_kernel(dtype, number, operation).launch
-            kernel[blocks, (LANES, GROUPS), stream](arena, meta, table, sums, start, lowest, half)
+        kernel = prepare if number < 0 else join_kernel(dtype, number, operation).launch
+        threads = 256 if number < 0 else (LANES, GROUPS)
+        arguments = (arena, meta, table, sums, start, lowest, *(() if number < 0 else (half,)))
+        if not at_once:
+            kernel[blocks, threads, stream](*arguments)
+            continue
+        if number not in repeated:
+            repeated[number] = device.repeated(kernel, arguments, 2)
+        repeated[number](table, blocks, threads)
 
 
 def load_kernels(dtype: np.dtype[Any], operation: int) -> None:
