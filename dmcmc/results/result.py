@@ -140,6 +140,7 @@ class WorkDone(msgspec.Struct, frozen=True):
     ----------
     kind : str
         ``search`` (local search over the whole assignment), ``eliminate`` (agents, exactly), ``sample``, ``bound``,
+        ``semidefinite`` (lifts of rows' bounds), ``branch`` (search in rows), ``filter``,
         ``combine`` (again, with more), or beside all else ``toulbar2`` and ``gpu search`` (chains of the whole).
     seconds : float
         Summed over agents; of work by all ranks together, as the first one has it.

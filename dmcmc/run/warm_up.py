@@ -20,6 +20,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings, settings_of
 from dmcmc.inference.bounds.branching.search import compile_branching
 from dmcmc.inference.bounds.dual.rounding import compile_rounding
+from dmcmc.inference.bounds.semidefinite.lift import compile_lift, suits
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import compile_joins
 from dmcmc.inference.incomplete.filtering import compile_filtering
@@ -213,6 +214,7 @@ class _Needs(NamedTuple):
     listed: bool
     wide: bool
     compact: bool
+    lifted: bool
     name: str
 
 
@@ -236,7 +238,9 @@ def _needs_of(setup: Setup, stoppable: bool) -> _Needs:
 
     compact = is_compact(setup.problem.flat, setup.problem.n_variables)  # else chains have other columns
     what += ["wide columns"] * (not compact)
-    return _Needs(sorted(methods), sorted(providers), tables, listed, wide, compact, f"solving {what}")
+    lifted = bool(budget and providers) and any(map(suits, setup.division.locals))
+    what += ["lifted"] * lifted
+    return _Needs(sorted(methods), sorted(providers), tables, listed, wide, compact, lifted, f"solving {what}")
 
 
 def solving_is_compiled(setup: Setup, world: World, stoppable: bool) -> bool:
@@ -271,6 +275,8 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         if setup.timed and providers:  # the search begins at what bounds say is good
             compile_rounding()
             compile_branching()
+        if needs.lifted:
+            compile_lift()
         if any("mini-bucket" in one for one in providers):  # the buckets of larger agents are split
             compile_matching(np.dtype(np.int64))
 

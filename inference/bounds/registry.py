@@ -3,6 +3,7 @@
 from dmcmc.inference.bounds import mini_bucket, trial
 from dmcmc.inference.bounds.contract.protocol import BoundProvider
 from dmcmc.inference.bounds.dual import provider as dual
+from dmcmc.inference.bounds.semidefinite import provider as semidefinite
 from dmcmc.inference.runtime.plugins import Plugins
 
 
@@ -14,7 +15,17 @@ def _accept(loaded: object) -> BoundProvider | None:
 _PLUGINS: Plugins[BoundProvider] = Plugins(
     group="dmcmc.bounds",
     what="provider of bounds",
-    ours={p.name: p for p in (dual.DUAL, dual.TRIANGLES, mini_bucket.PROVIDER, trial.PAIRS, trial.TRIANGLES)},
+    ours={
+        p.name: p
+        for p in (
+            dual.DUAL,
+            dual.TRIANGLES,
+            mini_bucket.PROVIDER,
+            trial.PAIRS,
+            trial.TRIANGLES,
+            semidefinite.PROVIDER,
+        )
+    },
     accept=_accept,
     expected="is no BoundProvider",
     also=("auto", "none"),

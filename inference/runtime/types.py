@@ -8,3 +8,4 @@ from numpy.typing import NDArray
 Number = int | float
 Array = NDArray[Any]
 Ints = NDArray[np.int64]
+Floats = NDArray[np.floating[Any]]

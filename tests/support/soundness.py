@@ -26,7 +26,16 @@ from dmcmc.results.result import Result
 from dmcmc.run.solve import solve
 
 METHODS = ("auto", "annealing", "gibbs", "tempering", "metropolis-hastings", "exact")
-BOUNDS = ("auto", "none", "dual", "triangles", "mini-bucket", "dual+mini-bucket", "triangles+mini-bucket")
+BOUNDS = (
+    "auto",
+    "none",
+    "dual",
+    "triangles",
+    "mini-bucket",
+    "dual+mini-bucket",
+    "triangles+mini-bucket",
+    "semidefinite",
+)
 TIMES = (None, None, 0.001, 0.05, 0.3)
 _CELLS = 3e6  # of the reference's largest table
 

@@ -102,6 +102,11 @@ class Agent:
         return self.tightened and self.enumerated and self.above.searchable(self.local.rows)
 
     @property
+    def may_lift(self) -> bool:
+        """Whether a semidefinite lift may lower its rows' bounds."""
+        return self.enumerated and self.above.liftable(self.local)
+
+    @property
     def may_improve(self) -> bool:
         """Whether more time could change the table."""
         return not (self.table.exact or (self.below.exhausted and self.above.exhausted) or self._closed())
@@ -245,6 +250,16 @@ class Agent:
         """Take in what a search in the rows has found."""
         self.take_bound()
         self._prune(limits)
+
+    def lift_rows(self, limits: NDArray[Any] | None, seconds: float) -> None:
+        """Lower the bounds of the rows that can still matter by a semidefinite lift, in some seconds of this thread."""
+        self.above.lift(self.pruning.open_rows, limits, seconds)
+
+    def take_lifted(self, limits: NDArray[Any] | None) -> None:
+        """Take over what a lift has lowered."""
+        self.take_bound()
+        if limits is not None:
+            self._prune(limits)
 
     def finish(self, best: NDArray[np.int64] | None, seconds: float) -> None:
         """End an improvement that took some seconds; list the rows that can still matter if they are few.

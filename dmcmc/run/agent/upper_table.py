@@ -14,6 +14,7 @@ from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, P
 from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.search_rows import row_search
+from dmcmc.inference.bounds.semidefinite.lift import Lift, suits
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -35,11 +36,17 @@ class UpperTable:
         The search in its rows, None before there is one.
     slow : bool
         Whether a search would be too slow to close rows.
+    lifted : Lift or None
+        The semidefinite lift of its rows, None before there is one.
+    unlifted : bool
+        Whether there will be none: there is no time to see what it brings.
     """
 
     state: BoundState | None = None
     searched: RowSearch | None = None
     slow: bool = False
+    lifted: Lift | None = None
+    unlifted: bool = False
 
     @property
     def exhausted(self) -> bool:
@@ -87,6 +94,27 @@ class UpperTable:
         if dual is None or dual.exhausted or not dual.enumerated or rows > _MOST_ROWS or self.slow:
             return False
         return self.searched is None or not self.searched.exhausted
+
+    def liftable(self, local: LocalProblem) -> bool:
+        """Return whether a semidefinite lift may lower its rows' bounds."""
+        dual = self.dual
+        if dual is None or self.unlifted:
+            return False
+        if self.lifted is None:
+            self.unlifted = not suits(local)
+            self.lifted = getattr(self.state, "lift", None) or Lift(dual)
+        return not self.unlifted and not self.lifted.exhausted
+
+    def quick_to_lift(self, seconds: float) -> bool:
+        """Return whether so many seconds of one core show what a lift brings; if not, there is none."""
+        assert self.lifted is not None
+        self.unlifted = self.unlifted or self.lifted.trial_seconds > seconds
+        return not self.unlifted
+
+    def lift(self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None, seconds: float) -> None:
+        """Lift the rows that can still matter, beyond their limits, in some seconds of this thread."""
+        assert self.lifted is not None
+        self.lifted.improve(seconds, None, rows, limits)
 
     def quick_enough(self, rows: int, seconds: float) -> bool:
         """Return whether a search could close so many rows in so many seconds of one core; if not, there is none."""

@@ -13,6 +13,7 @@ from dmcmc.run.controller.offer import (
     GPU_SEARCH,
     SAMPLE,
     SEARCH,
+    SEMIDEFINITE,
     TOULBAR2,
     Brought,
 )
@@ -24,13 +25,14 @@ _FIRST_HOPES = {
     COMBINE: 0.5,
     BOUND: 0.65,
     BRANCH: 0.65,
+    SEMIDEFINITE: 0.65,
     SAMPLE: 0.25,
     SEARCH: 0.25,
     GPU_SEARCH: 0.25,
 }
 # Of the first hope is left to what has brought nothing lately: it is tried now and then. Where neither a bound nor the
 # search brings anything, the search has most of the time.
-_LEAST = {BOUND: 0.03, BRANCH: 0.03, SEARCH: 0.25}
+_LEAST = {BOUND: 0.03, BRANCH: 0.03, SEMIDEFINITE: 0.03, SEARCH: 0.25}
 _LEAST_ELSE = 0.15
 _BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2, BRANCH_AND_BOUND)  # of all: what they find is told at once
 _NEW = 0.7  # weight of the last slice, as long as all before it

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 ELIMINATE, FILTER, SAMPLE, BOUND, BRANCH = "eliminate", "filter", "sample", "bound", "branch"  # of agents
+SEMIDEFINITE = "semidefinite"  # of agents, too
 SEARCH, COMBINE = "search", "combine"  # of all
 BESIDE = "search engine"  # beside all others: it has a core of its own
 TOULBAR2, BRANCH_AND_BOUND = "toulbar2", "branch-and-bound"  # which: what has been brought is theirs

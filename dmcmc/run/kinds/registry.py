@@ -10,11 +10,12 @@ from dmcmc.run.kinds.combine import Combine
 from dmcmc.run.kinds.eliminate import Eliminate
 from dmcmc.run.kinds.filter import Filter
 from dmcmc.run.kinds.gpu_search import GpuSearch
+from dmcmc.run.kinds.lift import SemidefiniteLift
 from dmcmc.run.kinds.protocol import Kind, Standing
 from dmcmc.run.kinds.sample import Sample
 from dmcmc.run.kinds.search import Search
 
-OF_AGENTS: Sequence[Kind] = (Eliminate(), Sample(), Bound(), Branch(), Filter())  # on an agent's own rank
+OF_AGENTS: Sequence[Kind] = (Eliminate(), Sample(), SemidefiniteLift(), Bound(), Branch(), Filter())  # on their rank
 OF_ALL: Sequence[Kind] = (Search(), Combine(), SearchEngine(), GpuSearch())  # by all ranks together
 
 

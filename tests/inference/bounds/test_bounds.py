@@ -24,7 +24,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.runtime.errors import ConfigError
 
-PROVIDERS = ("dual", "triangles", "mini-bucket", "dual+mini-bucket", "triangles+mini-bucket")
+PROVIDERS = ("dual", "triangles", "mini-bucket", "dual+mini-bucket", "triangles+mini-bucket", "semidefinite")
 NUMBERS = {"small": (9, False), "2^27": (2**27, False), "2^57": (2**57, False), "floats": (1e3, True)}
 
 

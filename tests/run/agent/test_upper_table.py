@@ -1,9 +1,10 @@
-"""Rows are searched in where that can close them in the time that is left."""
+"""Rows are searched in, and lifted, where that can be of use in the time that is left."""
 
 import numpy as np
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
+from dmcmc.inference.bounds.semidefinite import lift
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.run.agent.upper_table import UpperTable
@@ -19,3 +20,21 @@ def test_a_search_that_would_be_too_slow_is_given_up_for_good(monkeypatch):
     assert above.searchable(5) and above.quick_enough(5, seconds=10.0)
     assert above.searchable(5) and not above.quick_enough(5, seconds=1.0)
     assert not above.searchable(5) and not above.quick_enough(5, seconds=10.0)
+
+
+def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monkeypatch):
+    monkeypatch.setattr(lift, "_LEAST_HIDDEN", 3)
+    rng, domains = np.random.default_rng(0), np.full(4, 5)
+    pairs = ((0, 1), (1, 2), (0, 2), (2, 3))
+    local = LocalProblem(
+        0, (3,), (0, 1, 2), tuple(Factor.of(p, random_table(rng, (5, 5), 99, 0.0)) for p in pairs), domains
+    )
+    above, other = UpperTable(), UpperTable()
+    for one in (above, other):
+        one.start("dual", local, CPU)
+        assert one.liftable(local)
+    before = above.dual.bounds.copy()
+    above.lift(np.array([0, 2]), None, seconds=0.2)
+    assert (above.dual.bounds <= before).all() and (above.dual.bounds[[1, 3]] == before[[1, 3]]).all()
+    assert above.quick_to_lift(10.0) and not other.quick_to_lift(0.0)
+    assert above.liftable(local) and not other.liftable(local)

@@ -1,0 +1,41 @@
+"""To bound an agent's rows by the semidefinite relaxation: where agents are dense and have many variables."""
+
+import time
+from collections.abc import Sequence
+from functools import partial
+
+from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.run.controller.offer import SEMIDEFINITE, Grant, Offer
+from dmcmc.run.kinds.protocol import Slice, Standing
+
+_TRIALS = 0.6  # of the time that is left, at most, goes by until it is of use
+
+
+class SemidefiniteLift:
+    """Lift the rows that can still matter."""
+
+    name = SEMIDEFINITE
+
+    def offers(self, standing: Standing) -> list[Offer]:
+        """Offer agents that it may be of use to."""
+        return [
+            Offer(self.name, standing.gain(number), number, weight=agent.weight)
+            for number, agent in standing.agents.items()
+            if agent.may_improve and agent.may_lift
+        ]
+
+    def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
+        """Lift several agents at once, each on a thread."""
+        backend = slice.backend
+        time_left = _TRIALS * backend.stop.left * backend.threads / max(1, len(slice.turns))
+        own = [(turn, s) for turn, s in slice.own(grants) if turn.agent.above.quick_to_lift(time_left)]
+        if not own:
+            return
+        start, befores = time.perf_counter(), [slice.gap(turn.agent) for turn, _ in own]
+        at_once = min(backend.threads, len(own))
+        work = [partial(turn.agent.lift_rows, turn.limits, at_once * seconds) for turn, seconds in own]
+        run_parallel(work, at_once, backend.stop)
+        took = (time.perf_counter() - start) / sum(seconds for _, seconds in own)
+        for (turn, seconds), before in zip(own, befores, strict=True):
+            turn.agent.take_lifted(turn.limits)
+            slice.enter(self.name, turn, before, took * seconds)

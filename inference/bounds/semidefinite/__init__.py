@@ -1,0 +1,5 @@
+"""Semidefinite bounds of rows: a square of a linear function of the assignment is added, which lowers no utility.
+
+:mod:`.network` has what they work on, :mod:`.descent` makes the square, in single precision, :mod:`.certificate` rounds
+it to whole numbers and bounds rows exactly, :mod:`.lift` does so for the rows of a dual ascent.
+"""

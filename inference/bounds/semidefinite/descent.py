@@ -1,0 +1,200 @@
+"""The square that bounds rows best, by descent: in single precision, since :mod:`.certificate` proves what it finds.
+
+The bound is a sum of maxima, convex in the Gram matrix S = L Lᵀ of the vectors; with as many vectors as S has rank,
+going down in L finds its minimum as well (Burer and Monteiro, Math. Program. 95, 2003), without eigenvalues. Maxima are
+smoothed, less and less; the weights of their entries are the gradient, and steps are Adam's (Kingma and Ba, 2015).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dmcmc.inference.bounds.dual.scale import THRESHOLD
+from dmcmc.inference.bounds.semidefinite.certificate import places
+from dmcmc.inference.bounds.semidefinite.network import Network
+from dmcmc.inference.bounds.semidefinite.pair_kernels import smooth_pairs
+from dmcmc.inference.runtime.types import Floats, Ints
+
+Singles = NDArray[np.float32]
+
+# Tried on meetings of 25 and 50 variables with both kinds of tables: temperature and step, in units, go down with the
+# number of steps, whatever the time that there is.
+_TEMPERATURE, _STEP, _SETTLING = 0.4, 0.05, 30.0
+_COOLING, _SHORTER = 1.3, 1.2  # powers
+_ROWS_WARMER = 20.0  # times: a row's bound is a sum of many maxima
+_START = 0.16  # length of a vector at first
+_MOMENTUM, _SPREAD = 0.9, 0.99  # of the gradient, and of its square
+_DEAD = -1e9
+_LOOK = 10  # steps between two looks at whether it is the best so far
+TRIAL = 100  # steps after which it is clear how far it will get, about
+
+
+class Target(NamedTuple):
+    """What a descent lowers: the largest of what rows are beyond their limits.
+
+    Attributes
+    ----------
+    digits : (k, interface) int64
+        Of the rows.
+    limits : (k,) float64
+        In the network's scale.
+    """
+
+    digits: Ints
+    limits: Floats
+
+
+class Point(NamedTuple):
+    """Vectors (n + values of the interface, r) and shifts (h, n), in units."""
+
+    vectors: Singles
+    shifts: Singles
+
+    def copy(self) -> "Point":
+        """Return a copy."""
+        return Point(self.vectors.copy(), self.shifts.copy())
+
+
+@dataclass
+class _Room:
+    """What a step works in: all of it is made anew for each run, so that only vectors and shifts are kept between."""
+
+    utilities: Singles
+    weights: Singles
+    marginals: Singles
+    values: Singles
+    constants: Floats
+    limits: Floats
+    places: Ints
+
+
+def room_bytes(n: int) -> int:
+    """Return the bytes that a run takes for so many values."""
+    return 16 * n * n  # whole numbers, singles, products, weights
+
+
+class Descent:
+    """A descent for one network.
+
+    Attributes
+    ----------
+    unit : float
+        What it measures in, in the network's scale.
+    steps : int
+        That have been made.
+    point : Point
+        Where it is.
+    trial : list of float
+        What was left of the target after half a :data:`TRIAL`, and after all of it, in the scale, about.
+    """
+
+    def __init__(self, network: Network, rank: int, seed: int = 0) -> None:
+        self.network, self.unit, self.steps = network, network.unit, 0
+        self.trial: list[float] = []
+        n, h = network.owner.size, network.starts.size - 1
+        rng = np.random.default_rng(seed)
+        vectors = rng.standard_normal((n + sum(network.shape), rank), dtype=np.float32)
+        vectors *= np.float32(_START / np.sqrt(rank))
+        self.point = Point(vectors, np.zeros((h, n), dtype=np.float32))
+        self._means = Point(np.zeros_like(vectors), np.zeros_like(self.point.shifts))
+        self._squares = self._means.copy()
+
+    def run(self, target: Target, more: Callable[[int], bool]) -> Point:
+        """Make steps; return the best point on the way.
+
+        Parameters
+        ----------
+        more
+            Told how many steps have been made now, says whether there shall be another one.
+        """
+        room, made = self._make_room(target), 0
+        best, least = self.point.copy(), np.inf
+        while True:
+            beyond, gradient = self._look(room)
+            goes_on = more(made)
+            if (made % _LOOK == 0 or not goes_on) and beyond < least:
+                best, least = self.point.copy(), beyond
+            if self.steps == TRIAL * (1 + len(self.trial)) // 2 and len(self.trial) < 2:
+                self.trial.append(least * self.unit)
+            if not goes_on:
+                return best
+            self._move(gradient)
+            made += 1
+
+    def scaled(self, point: Point) -> tuple[Floats, Floats]:
+        """Return a point's vectors and shifts in the network's scale."""
+        return point.vectors.astype(np.float64) * np.sqrt(self.unit), point.shifts.astype(np.float64) * self.unit
+
+    def _make_room(self, target: Target) -> _Room:
+        network, unit = self.network, np.float32(1 / self.unit)
+        utilities = network.pairs.astype(np.float32) * unit
+        utilities[network.pairs < THRESHOLD] = _DEAD
+        whole = network.values(target.digits)
+        values = whole.astype(np.float32) * unit
+        values[whole < THRESHOLD] = _DEAD
+        return _Room(
+            utilities,
+            np.zeros_like(utilities),
+            np.zeros_like(self.point.shifts),
+            values,
+            network.constants(target.digits) / self.unit,
+            target.limits / self.unit,
+            places(network, target.digits) + network.owner.size,
+        )
+
+    @property
+    def _cooled(self) -> float:
+        return 1 + self.steps / _SETTLING
+
+    def _look(self, room: _Room) -> tuple[float, Point]:
+        """Return what is left of the target here, about, and the gradient of what it is when smoothed."""
+        network, (vectors, shifts), n = self.network, self.point, self.network.owner.size
+        warmth, owner, first = _TEMPERATURE / self._cooled**_COOLING, network.owner, network.starts[:-1]
+        hidden = vectors[:n]
+        slope = np.float32(1 / warmth)
+        total = smooth_pairs(
+            room.utilities, hidden @ hidden.T, shifts, slope, network.starts, room.weights, room.marginals
+        )
+        around = vectors[room.places].sum(axis=1)
+        entries = room.values + (np.einsum("ar,ar->a", hidden, hidden) + shifts.sum(axis=0)) + 2 * (around @ hidden.T)
+        best = np.maximum.reduceat(entries, first, axis=1)
+        squares = np.einsum("br,br->b", around, around)
+        beyond = room.constants + squares + best.sum(axis=1, dtype=np.float64) + total - room.limits
+        most = float(beyond.max())
+
+        rows = np.exp((beyond - most) / (_ROWS_WARMER * warmth))
+        rows = (rows / rows.sum()).astype(np.float32)
+        chosen = np.exp((entries - best[:, owner]) * slope)
+        chosen *= (rows[:, None] / np.add.reduceat(chosen, first, axis=1))[:, owner]
+        share = chosen.sum(axis=0)
+
+        gradient = np.zeros_like(vectors)
+        np.matmul(room.weights, hidden, out=gradient[:n])
+        gradient[:n] += chosen.T @ around + share[:, None] * hidden
+        outward = rows[:, None] * around + chosen @ hidden
+        for column in room.places.T:
+            np.add.at(gradient, column, outward)
+        moved = share - room.marginals
+        moved[owner, np.arange(n)] = 0
+        return most, Point(gradient, moved)
+
+    def _move(self, gradient: Point) -> None:
+        """Make a step."""
+        self.steps += 1
+        step = _STEP / self._cooled**_SHORTER / (1 - _MOMENTUM**self.steps)
+        even = np.float32(1 / np.sqrt(1 - _SPREAD**self.steps))
+        for here, slope, mean, square in zip(self.point, gradient, self._means, self._squares, strict=True):
+            mean *= np.float32(_MOMENTUM)
+            mean += np.float32(1 - _MOMENTUM) * slope
+            slope *= slope
+            square *= np.float32(_SPREAD)
+            square += np.float32(1 - _SPREAD) * slope
+            length = np.sqrt(square)
+            length *= even
+            length += np.float32(1e-8)
+            np.divide(mean, length, out=length)
+            length *= np.float32(step)
+            here -= length

@@ -1,0 +1,144 @@
+"""Semidefinite bounds of the rows of a dual ascent: better where a dense agent has many hidden variables."""
+
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from dmcmc.inference.bounds.contract.protocol import Rows
+from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.semidefinite.certificate import certified
+from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Target, room_bytes
+from dmcmc.inference.bounds.semidefinite.network import lay_out, takes
+from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.runtime.memory import ACCOUNT
+from dmcmc.inference.runtime.products import products_on_one_thread
+from dmcmc.inference.runtime.types import Array, Floats, Ints
+
+_RANK, _MOST_RANK = 3 / 8, 512  # of the values: fewer vectors bound uniform utilities worse, more take longer
+_MOST_VALUES, _MOST_BYTES, _SHARE = 4096, 1 << 30, 1 / 16  # values; for the work on one agent: bytes, of the memory
+_MOST_ROWS, _LEAST_HIDDEN, _DENSE = 1 << 12, 30, 0.2  # of pairs; with fewer triangles are as good
+_ROWS = 64  # are lowered at a time: those that are furthest beyond their limits
+_HOPE = 2.0  # times what the second half of a trial has brought may come after it
+_ENTRY, _PRODUCT = 7e-9, 3e-11  # seconds of a step for a pair of values, and for each vector of it: an estimate
+
+
+class Lift:
+    """Lowers the bounds of a dual ascent's rows.
+
+    Attributes
+    ----------
+    exhausted : bool
+        Whether it is of no use.
+    """
+
+    def __init__(self, state: DualState, seed: int = 0) -> None:
+        self.state, self._seed = state, seed
+        self._descent: Descent | None = None
+        self._tried = False
+        self._pace = 0.0
+        self._values = sum(int(state.local.domains[v]) for v in state.local.hidden)
+        fits = self._values <= _MOST_VALUES and room_bytes(self._values) <= ACCOUNT.part(_SHARE, _MOST_BYTES)
+        self.exhausted = not (fits and state.enumerated and takes(state.local))
+
+    @property
+    def steps(self) -> int:
+        """How many steps have been made."""
+        return 0 if self._descent is None else self._descent.steps
+
+    @property
+    def trial_seconds(self) -> float:
+        """About how long it takes one core until it is of use, if it is at all."""
+        n = self._values
+        pace = self._pace or n * n * (_ENTRY + _PRODUCT * _rank(n))
+        return max(0, TRIAL // 2 - self.steps) * pace
+
+    def improve(
+        self,
+        seconds: float | None = None,
+        steps: int | None = None,
+        rows: Rows | None = None,
+        limits: Array | None = None,
+    ) -> None:
+        """Lower the bounds of rows, on the calling thread.
+
+        Parameters
+        ----------
+        seconds
+            The result then depends on the machine.
+        steps
+            In place of seconds.
+        rows
+            Those that still matter; None for all.
+        limits : (rows of the interface,) or None
+            Utilities: what a row has to exceed to be in anything better. The row that is furthest beyond is lowered.
+        """
+        state, start = self.state, time.perf_counter()
+        chosen = state.rows(rows)
+        chosen = chosen[state.bounds[chosen] > NEVER]
+        if self.exhausted or not chosen.size or state.backend.stop.over:
+            return
+        with products_on_one_thread():
+            if self._descent is None:
+                network = lay_out(state.local)
+                self._descent = Descent(network, _rank(network.owner.size), self._seed)
+            if self._descent.unit <= 0:
+                self.exhausted = True
+                return
+            first = time.perf_counter()
+
+            def more(made: int) -> bool:
+                if seconds is None:
+                    return made < (TRIAL if steps is None else steps) and not state.backend.stop.over
+                now = time.perf_counter()
+                pace = (now - first) / made if made else self._pace
+                return now + 2 * pace < start + seconds and not state.backend.stop.over
+
+            before = self.steps
+            self._descend(self._descent, chosen, self._limits(chosen, limits), more)
+        if self.steps > before:
+            self._pace = (time.perf_counter() - first) / (self.steps - before)
+
+    def _limits(self, chosen: Ints, limits: Array | None) -> Floats:
+        """Return rows' limits in the scale; none where a row has none."""
+        if limits is None:
+            return np.zeros(chosen.size)
+        wanted = self.state.layout.scale.encode_all(np.asarray(limits)[chosen])
+        return np.zeros(chosen.size) if (wanted <= NEVER).any() else wanted.astype(np.float64)
+
+    def _descend(self, descent: Descent, chosen: Ints, limits: Floats, more: Callable[[int], bool]) -> None:
+        """Make steps, and take over what they prove."""
+        state = self.state
+        beyond = state.bounds[chosen] - limits
+        first = np.sort(np.argsort(-beyond, kind="stable")[:_ROWS])
+        point = descent.run(Target(descent.network.digits(chosen[first]), limits[first]), more)
+        if not self._tried and len(descent.trial) == 2:
+            self._tried = True
+            half, end = descent.trial
+            self.exhausted = end - _HOPE * (half - end) >= float(beyond.max())
+        found = certified(descent.network, *descent.scaled(point), chosen)
+        if found is not None:
+            state.bounds[chosen] = np.minimum(state.bounds[chosen], found)
+
+
+def suits(local: LocalProblem) -> bool:
+    """Return whether a lift may be better for an agent than dual ascent with triangles."""
+    hidden = set(local.hidden)
+    if len(hidden) < _LEAST_HIDDEN or local.rows > _MOST_ROWS or not takes(local):
+        return False
+    pairs = {frozenset(hidden.intersection(factor.scope)) for factor in local.factors}
+    return sum(len(pair) == 2 for pair in pairs) >= _DENSE * len(hidden) * (len(hidden) - 1) / 2
+
+
+def _rank(values: int) -> int:
+    """Return how many vectors a descent has for so many values."""
+    return max(2, min(_MOST_RANK, int(_RANK * values)))
+
+
+def compile_lift() -> None:
+    """Compile what a lift uses."""
+    tables = [Factor.of(scope, [[0, 1], [1, 0]]) for scope in ((0, 1), (1, 2), (0, 2))]
+    local = LocalProblem(0, (2,), (0, 1), tuple(tables), np.full(3, 2))
+    Lift(DualState(local, triangles=True)).improve(steps=1)
