@@ -17,7 +17,6 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.settings import Settings
 from dmcmc.formats import native
-from dmcmc.inference.bounds.semidefinite import lift
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.run.agent.upper_table import beyond
@@ -215,11 +214,3 @@ def test_rows_are_filled_up_to_the_number_asked_for():
 def test_whole_utilities_beat_a_limit_from_the_next_whole_number_on():
     assert beyond(np.array([3.0, 3.4, -0.5, np.inf])).tolist() == [4, 4, 0, np.inf]
     assert beyond(np.array([3, -7, 2**63 - 1])).tolist() == [4, -6, 2**63 - 1]
-
-
-def test_dense_agents_of_many_variables_are_bounded_by_semidefinite_lifts(monkeypatch):
-    monkeypatch.setattr(lift, "_LEAST_HIDDEN", 12)
-    problem = dmcmc.generate("meeting-scheduling", agents=2, variables_per_agent=16, domain_size=16, local_density=0.9)
-    result = dmcmc.solve(problem, method="annealing", bound="dual", search="none", timeout=1.0)
-    assert "semidefinite" in {done.kind for done in result.work}
-    assert result.bound >= result.objective

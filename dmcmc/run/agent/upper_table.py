@@ -40,6 +40,8 @@ class UpperTable:
         The semidefinite lift of its rows, None before there is one.
     unlifted : bool
         Whether there will be none: there is no time to see what it brings.
+    owed : float
+        Seconds of a lift that nobody can judge yet.
     """
 
     state: BoundState | None = None
@@ -47,6 +49,7 @@ class UpperTable:
     slow: bool = False
     lifted: Lift | None = None
     unlifted: bool = False
+    owed: float = 0.0
 
     @property
     def exhausted(self) -> bool:
@@ -110,6 +113,15 @@ class UpperTable:
         assert self.lifted is not None
         self.unlifted = self.unlifted or self.lifted.trial_seconds > seconds
         return not self.unlifted
+
+    def pay(self, seconds: float) -> float:
+        """Take note of seconds of a lift; return those that can be held against what it has brought: none at first."""
+        assert self.lifted is not None
+        self.owed += seconds
+        if self.lifted.unknown:
+            return 0.0
+        paid, self.owed = self.owed, 0.0
+        return paid
 
     def lift(self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None, seconds: float) -> None:
         """Lift the rows that can still matter, beyond their limits, in some seconds of this thread."""

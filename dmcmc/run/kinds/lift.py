@@ -38,4 +38,6 @@ class SemidefiniteLift:
         took = (time.perf_counter() - start) / sum(seconds for _, seconds in own)
         for (turn, seconds), before in zip(own, befores, strict=True):
             turn.agent.take_lifted(turn.limits)
-            slice.enter(self.name, turn, before, took * seconds)
+            spent = turn.agent.above.pay(took * seconds)
+            if spent > 0:
+                slice.enter(self.name, turn, before, spent)

@@ -87,7 +87,7 @@ def _of_pairs(network: Network, hidden: Floats, moved: Ints, bits: int) -> int:
     """Return the sum of the maxima of all pairs' tables."""
     total, starts = 0, network.starts
     for u in range(starts.size - 2):
-        products = hidden[starts[u] : starts[u + 1]] @ hidden.T
+        products = hidden[starts[u] : starts[u + 1]] @ hidden[starts[u + 1] :].T
         here = int(pair_maxima(network.pairs, products, moved, bits, starts, u))
         if here == NEVER:
             return NEVER

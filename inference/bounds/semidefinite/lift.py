@@ -22,6 +22,7 @@ _MOST_VALUES, _MOST_BYTES, _SHARE = 4096, 1 << 30, 1 / 16  # values; for the wor
 _MOST_ROWS, _LEAST_HIDDEN, _DENSE = 1 << 12, 30, 0.2  # of pairs; with fewer triangles are as good
 _ROWS = 64  # are lowered at a time: those that are furthest beyond their limits
 _HOPE = 2.0  # times what the second half of a trial has brought may come after it
+_TIMED, _LEAST_STEPS, _CERTIFICATE = 5, 8, 3  # steps: that tell their pace, that a turn has at least, and that end it
 _ENTRY, _PRODUCT = 7e-9, 3e-11  # seconds of a step for a pair of values, and for each vector of it: an estimate
 
 
@@ -49,11 +50,20 @@ class Lift:
         return 0 if self._descent is None else self._descent.steps
 
     @property
+    def pace(self) -> float:
+        """About the seconds of a step."""
+        n = self._values
+        return self._pace or n * n * (_ENTRY + _PRODUCT * _rank(n))
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it has not had the steps yet by which it can be judged."""
+        return not self.exhausted and self.steps < TRIAL // 2
+
+    @property
     def trial_seconds(self) -> float:
         """About how long it takes one core until it is of use, if it is at all."""
-        n = self._values
-        pace = self._pace or n * n * (_ENTRY + _PRODUCT * _rank(n))
-        return max(0, TRIAL // 2 - self.steps) * pace
+        return max(0, TRIAL // 2 - self.steps) * self.pace
 
     def improve(
         self,
@@ -80,6 +90,8 @@ class Lift:
         chosen = chosen[state.bounds[chosen] > NEVER]
         if self.exhausted or not chosen.size or state.backend.stop.over:
             return
+        if seconds is not None and seconds < _LEAST_STEPS * self.pace:
+            return  # all of it would be setting out
         with products_on_one_thread():
             if self._descent is None:
                 network = lay_out(state.local)
@@ -87,19 +99,19 @@ class Lift:
             if self._descent.unit <= 0:
                 self.exhausted = True
                 return
-            first = time.perf_counter()
+            first = [start]
 
             def more(made: int) -> bool:
                 if seconds is None:
                     return made < (TRIAL if steps is None else steps) and not state.backend.stop.over
                 now = time.perf_counter()
-                pace = (now - first) / made if made else self._pace
-                return now + 2 * pace < start + seconds and not state.backend.stop.over
+                if not made:
+                    first[0] = now
+                elif made >= _TIMED:
+                    self._pace = (now - first[0]) / made
+                return now + _CERTIFICATE * self.pace < start + seconds and not state.backend.stop.over
 
-            before = self.steps
             self._descend(self._descent, chosen, self._limits(chosen, limits), more)
-        if self.steps > before:
-            self._pace = (time.perf_counter() - first) / (self.steps - before)
 
     def _limits(self, chosen: Ints, limits: Array | None) -> Floats:
         """Return rows' limits in the scale; none where a row has none."""

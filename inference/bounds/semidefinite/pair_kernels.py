@@ -69,11 +69,11 @@ def smooth_pairs(utilities, products, shifts, slope, starts, weights, marginals)
 def pair_maxima(utilities, products, shifts, bits, starts, u):
     """Return the sum of the maxima of u's pairs with later variables, exactly; NEVER if one has no live entry.
 
-    utilities (n, n) int32, 2^bits times as large as one of products (d, n) float64, whole numbers, the rows of u alone,
-    and of shifts (h, n) int64.
+    utilities (n, n) int32, 2^bits times as large as one of shifts (h, n) int64 and of products (d, later values)
+    float64, whole numbers: those of u with all later variables.
     """
     h, total = starts.size - 1, np.int64(0)
-    mine, many = starts[u], starts[u + 1] - starts[u]
+    mine, many, later = starts[u], starts[u + 1] - starts[u], starts[u + 1]
     for v in range(u + 1, h):
         best = np.int64(NEVER)
         for i in range(many):
@@ -81,7 +81,7 @@ def pair_maxima(utilities, products, shifts, bits, starts, u):
             for b in range(starts[v], starts[v + 1]):
                 utility = np.int64(utilities[mine + i, b])
                 if utility >= THRESHOLD:
-                    best = max(best, (utility << bits) + 2 * np.int64(products[i, b]) - taken - shifts[u, b])
+                    best = max(best, (utility << bits) + 2 * np.int64(products[i, b - later]) - taken - shifts[u, b])
         if best == NEVER:
             return best
         total += best

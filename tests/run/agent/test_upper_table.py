@@ -1,6 +1,9 @@
 """Rows are searched in, and lifted, where that can be of use in the time that is left."""
 
+import math
+
 import numpy as np
+import pytest
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
@@ -34,7 +37,12 @@ def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monke
         one.start("dual", local, CPU)
         assert one.liftable(local)
     before = above.dual.bounds.copy()
-    above.lift(np.array([0, 2]), None, seconds=0.2)
+    monkeypatch.setattr(lift, "TRIAL", 1 << 20)
+    above.lift(np.array([0, 2]), None, seconds=0.1)
     assert (above.dual.bounds <= before).all() and (above.dual.bounds[[1, 3]] == before[[1, 3]]).all()
-    assert above.quick_to_lift(10.0) and not other.quick_to_lift(0.0)
+    assert above.pay(0.1) == 0.0  # before anybody can judge it
+    monkeypatch.setattr(lift, "TRIAL", 2)
+    assert above.pay(0.2) == pytest.approx(0.3) and above.pay(0.1) == 0.1
+    monkeypatch.setattr(lift, "TRIAL", 1 << 20)
+    assert above.quick_to_lift(math.inf) and not other.quick_to_lift(0.0)
     assert above.liftable(local) and not other.liftable(local)

@@ -1,0 +1,50 @@
+"""Semidefinite lifts as a kind of work: several agents at once, and nothing is held against them before it is known."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.run.controller.offer import SEMIDEFINITE, Grant
+from dmcmc.run.kinds.lift import SemidefiniteLift
+from dmcmc.run.kinds.protocol import Slice, Standing, Turn
+
+
+class Pretending:
+    """An agent whose lifts take no time; of its seconds some can be held against it."""
+
+    def __init__(self, known, quick=True):
+        self.may_improve = self.may_lift = True
+        self.weight, self.left, self.given = 1.0, 10.0, []
+        self.above = SimpleNamespace(quick_to_lift=lambda seconds: quick, pay=lambda s: 2.5 if known else 0.0)
+
+    def lift_rows(self, limits, seconds):
+        self.given.append(seconds)
+
+    def take_lifted(self, limits):
+        self.left -= 4.0
+
+
+def slice_of(agents, threads):
+    def nothing(seconds):
+        return 0.0
+
+    turns = {number: Turn(agent, None, None) for number, agent in enumerate(agents)}
+    return Slice(turns, lambda agent: agent.left, Backend(threads=threads), nothing, nothing, nothing)
+
+
+def test_all_agents_that_may_be_lifted_are_offered():
+    agents = {0: Pretending(True), 1: Pretending(True)}
+    agents[1].may_lift = False
+    (offer,) = SemidefiniteLift().offers(Standing(agents, {0: 3.0, 1: 5.0}))
+    assert (offer.kind, offer.agent, offer.gain, offer.seconds) == (SEMIDEFINITE, 0, 3.0, None)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 8])
+def test_agents_have_a_thread_each_and_so_more_seconds_than_they_are_granted(threads):
+    agents = [Pretending(known=True), Pretending(known=False), Pretending(known=True, quick=False)]
+    work = slice_of(agents, threads)
+    SemidefiniteLift().carry_out(work, [Grant(SEMIDEFINITE, number, 1.5) for number in range(3)])
+    assert [agent.given for agent in agents] == [[1.5 * min(threads, 2)]] * 2 + [[]]
+    (brought,) = work.brought
+    assert (brought.kind, brought.seconds, brought.closed) == (SEMIDEFINITE, 2.5, 4.0)
