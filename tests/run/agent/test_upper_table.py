@@ -41,6 +41,7 @@ def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monke
     above.lift(np.array([0, 2]), None, seconds=0.1)
     assert (above.dual.bounds <= before).all() and (above.dual.bounds[[1, 3]] == before[[1, 3]]).all()
     assert above.pay(0.1) == 0.0  # before anybody can judge it
+    above.lifted.improve(steps=3)
     monkeypatch.setattr(lift, "TRIAL", 2)
     assert above.pay(0.2) == pytest.approx(0.3) and above.pay(0.1) == 0.1
     monkeypatch.setattr(lift, "TRIAL", 1 << 20)
