@@ -33,6 +33,7 @@ from dmcmc.inference.runtime.types import Array, Number
 
 _ROW, _VALUE = 200.0, 3.0  # a candidate for a row costs so many dense cells, and so many for each value of its vector
 _ENTRY = 30.0  # likewise an entry of a dense message, which is compared with what can still win
+_SOME = 16  # joined entries that are possible, from which on rows take as long as a small dense table
 _START = 1.1e7  # likewise to carry rows on all cores at all: some milliseconds
 _LARGE, _LITTLE = 1 << 16, 8  # inputs of so many entries, of which at most one in so many is possible, are listed
 _PIECE = 1 << 16  # entries of a dense message that are compared at once
@@ -174,7 +175,7 @@ class Filtering:
         if self._making is None:
             bucket = Bucket(variable, separator, inputs, self.outside.of(b), self.query.domains, self.arithmetic)
             work = cells * (1 + _ENTRY / size)  # of dense tables
-            if fits and work <= _START and cells * self._fill(b) >= 1:  # a sample of rows takes as long
+            if fits and work <= _START and cells * self._fill(b) >= _SOME:  # a sample of rows takes as long
                 self._room.take(0, int(work / (_ROW + _VALUE * size)))
                 return self._dense(b, stop)
             scope, steps = steps_of(bucket, self.relaxing)
