@@ -16,6 +16,7 @@ from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic
+from dmcmc.inference.model.cuda import held
 from dmcmc.inference.model.flat import flatten
 
 _SCOPES, _DOMAINS = [(0, 1), (0, 2), (1, 2)], np.full(3, 2)
@@ -27,6 +28,8 @@ def load_joins(dtype: np.dtype[Any]) -> None:
     from dmcmc.inference.elimination.cuda.waves import load_kernels
 
     load_kernels(dtype, MAX_PLUS.operation)
+    if held.stays_from() < held.NEVER:
+        held.load_kernels(dtype)
     arithmetic, plan = _arithmetic(dtype), plan_elimination(_SCOPES, _DOMAINS, [0, 1], [2])
     plans, program = [plan, plan], plan.program
     merged = merge_plans(plans)

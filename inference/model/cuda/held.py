@@ -175,6 +175,18 @@ def stays_from() -> int:
     return _STAYS if trusts_new_kernels() else NEVER
 
 
+def load_kernels(dtype: np.dtype[Any]) -> None:
+    """Compile what works on tables of a number type where they are, or find it on disk."""
+    from dmcmc.inference.model.cuda import held_kernels as kernels
+
+    device, number = shared_device(), dtype.type(0)
+    tables, longs = device.buffer("kernels", 1, dtype), device.buffer("kernels", 1, np.dtype(np.int64))
+    device.load(kernels.count_above, (tables, 0, number, longs))
+    device.load(kernels.keep_largest, (tables, 0, tables))
+    device.load(kernels.place_entries, (tables, 0, longs, tables, 0))
+    device.load(kernels.add_entries, (tables, 0, longs, tables, number))
+
+
 def parted(
     tables: Sequence[Table] | FlatTables, taken: Sequence[int]
 ) -> tuple[Sequence[Table] | FlatTables, dict[int, DeviceTable]]:
