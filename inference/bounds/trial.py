@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
-from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.state import FIRST_SHIFTS, DualState
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
@@ -63,8 +63,11 @@ class TrialState:
             [False, True] if 0 < count <= _MOST and 8 * count * width**3 <= ACCOUNT.part(1 / 16, _CUBES) else [False]
         )
         self.buckets = [MiniBucketState(local, backend, self.dual, clusters) for clusters in kinds]
+        self.dual.fixed = True  # mini-buckets go by its layout; triangles for cycles are added to a copy
+        self._cycles: DualState | None = None
+        self._around = _Way(self._price_around, self._go_around)
         self._ascent = _Way(lambda: max(_TURN, _PART * self._ascent.spent), lambda s: self.dual.improve(seconds=s))
-        self._joins = [_Way(partial(_price, one), partial(_step, one)) for one in self.buckets]
+        self._joins = [*(_Way(partial(_price, one), partial(_step, one)) for one in self.buckets), self._around]
         self._backend = backend
 
     @property
@@ -163,6 +166,27 @@ class TrialState:
             one.shares_moved()
             one.reach(_WORK * sweeps)
             one.improve(sweeps=1)
+
+    def _price_around(self) -> float:
+        """Return what a turn of the ascent with triangles for cycles takes, inf where they bring nothing."""
+        done = self.dual.exhausted or not self.dual.enumerated or self.dual.done < FIRST_SHIFTS
+        none = self._cycles is not None and self._cycles.fixed and not self._added()
+        return math.inf if done or none else max(2 * _TURN, _PART * self._around.spent)
+
+    def _go_around(self, seconds: float) -> None:
+        """Ascend with triangles for cycles, beginning with the shares as they are when it is first done."""
+        if self._cycles is None:
+            self._cycles = self.dual.copied()
+        self._cycles.backend = self._backend
+        self._cycles.tighten()
+        if self._added():
+            self._cycles.improve(seconds=seconds)
+            np.minimum(self.dual.bounds, self._cycles.bounds, out=self.dual.bounds)
+
+    def _added(self) -> bool:
+        """Return whether there are triangles for cycles."""
+        assert self._cycles is not None
+        return len(self._cycles.layout.whole.triangles) > len(self.dual.layout.whole.triangles)
 
     def _share(self) -> float:
         """Return the part of the time that dual ascent gets where it removes values, too."""

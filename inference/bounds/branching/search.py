@@ -41,6 +41,7 @@ class RowSearch:
 
     def __init__(self, state: DualState, engine: Engine) -> None:
         self.state, self.engine = state, engine
+        state.fixed = True
         hidden = state.shares.unary[: state.layout.n_hidden]
         self._tree = Tree(hidden >= THRESHOLD, state.bounds, state.layout.scale, engine.slots)
         self._gained, self._worked = 0.0, 0.0

@@ -5,8 +5,8 @@ when a row is fixed is a prefix of all arrays but the stars.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
+from itertools import combinations, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -149,6 +149,36 @@ def lay_out(local: LocalProblem, triangles: bool) -> Layout:
         scale=scale,
         slices=np.array([i for i, _ in hidden_stars], dtype=np.int64),
     )
+
+
+def add_triangles(layout: Layout, shares: Shares, triples: Sequence[tuple[int, int, int]]) -> tuple[Layout, Shares]:
+    """Return a layout with more triangles, a < b < c, and shares with nothing in those and in missing pairs."""
+    whole, h = layout.whole, layout.n_hidden
+    size, domains = shares.unary.shape[1], whole.domains
+    old_pairs = {(a, b): i for i, (a, b) in enumerate(whole.pairs.tolist())}
+    old_cliques = {(a, b, c): i for i, (a, b, c) in enumerate(whole.corners.tolist())}
+    wanted = {pair for triple in triples for pair in combinations(triple, 2)}
+    pairs = sorted(wanted | old_pairs.keys(), key=lambda p: (p[1] >= h, p))
+    cliques = sorted(set(triples) | old_cliques.keys(), key=lambda t: (t[2] >= h, t))
+    pair = np.full((len(pairs), size, size), DEAD, dtype=np.int32)
+    for i, (a, b) in enumerate(pairs):
+        if (a, b) in old_pairs:
+            pair[i] = shares.pair[old_pairs[a, b]]
+        else:
+            pair[i, : domains[a], : domains[b]] = 0
+    cluster = _no_shifts(cliques, domains, size)
+    for i, triple in enumerate(cliques):
+        if triple in old_cliques:
+            cluster[i] = shares.cluster[old_cliques[triple]]
+    stars = [tuple(whole.star_scope[i:j].tolist()) for i, j in pairwise(whole.star_start.tolist())]
+    inside = [tuple(v for v in stars[i] if v < h) for i in layout.slices.tolist()]
+    made = Shares(shares.unary, pair, cluster, shares.star)
+    return replace(
+        layout,
+        whole=_graph(domains, pairs, cliques, stars),
+        hidden=_graph(domains[:h], [p for p in pairs if p[1] < h], [c for c in cliques if c[2] < h], inside),
+        shares=made,
+    ), made
 
 
 def _sum(left: NDArray[np.int32], right: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -7,6 +7,8 @@ state is not kept; with more time, rows are done again with more sweeps, from a 
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -16,13 +18,15 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual.graph import Layout, Shares, lay_out
+from dmcmc.inference.bounds.dual.clusters import frustrated
+from dmcmc.inference.bounds.dual.graph import CLUSTER_BYTES, Layout, Shares, add_triangles, lay_out
 from dmcmc.inference.bounds.dual.parts import Part, encode_parts, maxima
 from dmcmc.inference.bounds.dual.scale import NEVER, encode_bounds
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
@@ -32,6 +36,8 @@ FIRST_SHARE = 0.6
 _FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
 _BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
+_FEW = 4  # pairs for each triangle: where there are fewer, more triangles cost more than they bring
+_PAYS = 0.05  # of what the bound fell by a sweep before triangles were added is enough for more
 _LIVE = 1 << 26  # bytes of rows' values that are kept
 _Live = tuple[NDArray[np.int64], NDArray[np.bool_]]  # places of rows, and which values are left of each
 
@@ -63,6 +69,8 @@ class DualState:
         Whether all entries are within the limits, so that more can be made.
     enumerated : bool
         Whether there is a bound for each row.
+    fixed : bool
+        Whether the layout stays as it is: somebody else goes by it, or more triangles do not pay.
     elsewhere : Elsewhere or None
         Where the shares are as well, to go on with there.
     backend : Backend
@@ -80,6 +88,8 @@ class DualState:
         self.elsewhere: Elsewhere | None = None
         self.done = 0
         self.fits = True
+        self.fixed = not triangles
+        self._last: tuple[int, float, float] | None = None
         self._pace = 0.0  # seconds of a sweep with the interface free
         width = self.width
         self._scratch = np.zeros((3, width, width), dtype=np.int32)
@@ -122,6 +132,16 @@ class DualState:
     def pace(self) -> float:
         """Seconds of a sweep with the interface free; 0 where that is not known."""
         return self._pace
+
+    def copied(self) -> "DualState":
+        """Return the same as it is now, to go on with in another way: with more triangles."""
+        self.return_here()
+        other = copy(self)
+        other._shares = Shares(*(part.copy() for part in self._shares))
+        other.layout = replace(self.layout, shares=other._shares)
+        other.bounds, other._scratch = self.bounds.copy(), np.zeros_like(self._scratch)
+        other.fixed, other._last = False, None
+        return other
 
     def improve(self, seconds: float | None = None, sweeps: int | None = None, rows: Rows | None = None) -> None:
         """Tighten the bound; ``sweeps`` counts those of every row, and some with the interface free go with them."""
@@ -186,6 +206,7 @@ class DualState:
             self._shift(SHIFTS * wanted - self.done)
             return self._run(chosen, wanted, limits)
         start, threads = time.perf_counter(), self.backend.threads
+        self.tighten()
         share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
         batch, made = 1, self.done
         while self.fits and not self.backend.stop.over:
@@ -209,6 +230,25 @@ class DualState:
             swept += (count + _FIX) * -(-part.size // threads)
             pace = (time.perf_counter() - begin) / swept
         return _joined(live)
+
+    def tighten(self) -> None:
+        """Add triangles for cycles where the graph has few, as long as the bound goes on falling fast with them."""
+        whole = self.layout.whole
+        if self.fixed or not self.fits or self.done < FIRST_SHIFTS:
+            return
+        if self._last is None and _FEW * len(whole.triangles) > len(whole.pairs):
+            self.fixed = True
+            return
+        self.return_here()
+        now, before = float(kernels.bound(whole, self.shares)), self._last
+        rate = (before[1] - now) / max(1, self.done - before[0]) if before is not None else 0.0
+        if before is not None and rate <= _PAYS * before[2]:
+            self.fixed = True
+            return
+        room = ACCOUNT.part(1 / 16, CLUSTER_BYTES) // (12 * self.width * self.width) - len(whole.triangles)
+        triples = frustrated(self.layout, self.shares, min(len(whole.pairs), room)) if room > 1 else []
+        self.fixed, self._last, self._pace = not triples, (self.done, now, rate), 0.0
+        self.layout, self._shares = add_triangles(self.layout, self.shares, triples)
 
     def _shift(self, sweeps: int) -> None:
         """Ascend with the interface free."""
