@@ -29,15 +29,20 @@ _LOG = logging.getLogger(__name__)
 _TITLE = "opening the GPU (kernels are compiled the first time only)"
 
 
-def warm_up_gpu(setup: Setup, world: World, progress: Progress) -> float:
+def warm_up_gpu(setup: Setup, world: World, progress: Progress, searching: bool = True) -> float:
     """Load what this rank's agents use on a GPU, if they use one; return the seconds that this took.
 
     One rank of each node comes first: what it compiles, the others find on disk.
+
+    Parameters
+    ----------
+    searching
+        Whether chains of the whole assignment may go on beside the agents' work.
     """
     start = time.perf_counter()
     mine = setup.of_rank(world.rank)
     use = setup.backend.device == "cuda" or (setup.backend.device == "auto" and setup.limits.gpu)
-    searches = world.rank == 0 and not will_prove(setup) and gpu_search.wanted(setup.config)
+    searches = searching and world.rank == 0 and not will_prove(setup) and gpu_search.wanted(setup.config)
     use = use or searches
     if not any(world.allgather(use)):
         return time.perf_counter() - start

@@ -4,6 +4,7 @@ import gzip
 import json
 import lzma
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -203,3 +204,16 @@ def test_an_internal_error_names_the_place_in_our_code(work, place):
         work()
     error = RuntimeError("boo").with_traceback(caught.value.__traceback__)
     assert f"internal error: RuntimeError: boo ({place}" in describe(error)
+
+
+def test_warm_up_solves_problems_of_every_kind_and_says_how_far_it_is(monkeypatch):
+    from dmcmc.cli.start import warm_up
+
+    runs, titles = [], []
+    monkeypatch.setattr(warm_up, "solve", lambda problem, **settings: runs.append((problem, settings)))
+    warm_up.warm_up("cpu", SimpleNamespace(stage=titles.append))
+    assert titles[0].startswith(f"1 of {len(runs)}: ") and len(titles) == len(runs)
+    assert {settings["search"] for _, settings in runs} == {"none", "branch-and-bound"}
+    assert {settings["device"] for _, settings in runs} == {"cpu"}
+    assert {"i", "f"} == {problem.factors[0].table.dtype.kind for problem, _ in runs}
+    assert any(problem.forbidden_entries() for problem, _ in runs)

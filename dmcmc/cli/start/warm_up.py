@@ -4,21 +4,24 @@ Kernels are compiled by solving small problems of every kind with every kind of 
 """
 
 import time
-from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
 from typing import Any
 
 from dmcmc.api import generate, solve
-from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.cache import kernel_folder
 from dmcmc.inference.runtime.errors import DmcmcError
 
-_SECONDS = 0.5  # of each run, once its kernels are compiled
-_SETTINGS: tuple[dict[str, Any], ...] = (
-    {},
-    {"timeout": _SECONDS},
-    {"timeout": _SECONDS, "method": "gibbs"},
-    {"combine": {"method": "mini-bucket", "z": 2}},
-)
+# Of each run, once its kernels are compiled: so little that tables may not be through, and all else may be needed.
+_SECONDS = 0.02
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "fixed work": {},
+    "a time budget": {"timeout": _SECONDS},
+    "a time budget, branch and bound": {"timeout": _SECONDS, "search": "branch-and-bound"},
+    "Gibbs sampling": {"timeout": _SECONDS, "method": "gibbs"},
+    "mini-buckets": {"combine": {"method": "mini-bucket", "z": 2}},
+}
 
 
 def warm_up(device: str, progress: Any) -> tuple[int, float]:
@@ -34,15 +37,25 @@ def warm_up(device: str, progress: Any) -> tuple[int, float]:
         raise DmcmcError(
             "warm-up: there is no place for kernels; let XDG_CACHE_HOME name a folder that can be written to"
         )
-    for problem in _problems():
-        for settings in _SETTINGS:
-            solve(problem, device=device, search="none", progress=progress, **settings)
+    runs = list(product(_problems().items(), _SETTINGS.items()))
+    for number, ((what, problem), (how, settings)) in enumerate(runs, 1):
+        progress.stage(f"{number} of {len(runs)}: {what}, {how}")
+        solve(problem, device=device, progress=progress, **{"search": "none", **settings})
     return sum(1 for _ in folder.rglob("*.nbi")), time.perf_counter() - start
 
 
-def _problems() -> Iterator[Problem]:
-    """Yield small problems whose runs differ in what they use: several agents or one, and something forbidden."""
-    meetings: dict[str, Any] = {"domain_size": 6, "seed": 1}
-    yield generate("meeting-scheduling", agents=3, variables_per_agent=14, **meetings)
-    yield generate("meeting-scheduling", agents=3, variables_per_agent=14, tables="hard", **meetings)
-    yield generate("random", agents=1, variables_per_agent=16, domain_size=3, seed=1)
+def _problems() -> dict[str, Problem]:
+    """Return small problems whose runs differ in what they use: several agents or one, something forbidden, numbers."""
+    meetings: dict[str, Any] = {"agents": 3, "variables_per_agent": 14, "domain_size": 6, "seed": 1}
+    alone = generate("random", agents=1, variables_per_agent=30, domain_size=4, local_density=0.4, seed=1)
+    return {
+        "meetings": generate("meeting-scheduling", **meetings),
+        "meetings with constraints": generate("meeting-scheduling", tables="hard", **meetings),
+        "one agent": alone,
+        "one agent, probabilities": replace(alone, factors=tuple(map(_as_logarithms, alone.factors))),
+    }
+
+
+def _as_logarithms(factor: Factor) -> Factor:
+    """Return a factor with numbers that are not whole."""
+    return Factor.of(factor.scope, -0.1 * factor.table)

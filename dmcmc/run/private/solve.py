@@ -46,6 +46,7 @@ from dmcmc.run.reduced.after import Asked
 from dmcmc.run.setup import Placed, Setup, plan
 from dmcmc.run.solve import solve
 from dmcmc.run.warm_up import warm_up_filtering, warm_up_planning, warm_up_solving, warm_up_weighing
+from dmcmc.run.warm_up_gpu import settled, warm_up_gpu
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 from dmcmc.samplers.contract.protocol import SampledTable
@@ -163,6 +164,8 @@ class _Run:
         setup, factors = self._plan(view, stop)
         warming = warm_up_solving(setup, world, progress, partial(solve, ending=Ending()), stoppable=True)
         warming += warm_up_filtering(setup, world, progress)
+        warming += warm_up_gpu(setup, world, progress, searching=False)
+        setup = settled(setup)
         start, stop = start + warming, replace(stop, until=stop.until + warming)
         incumbent = PrivateIncumbent(
             view.problem, self.config, start, stop.until, progress.point, setup, factors=factors
