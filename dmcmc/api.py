@@ -189,7 +189,7 @@ def solve(
 
 def solve_on(
     world: "World | Comm",
-    problem: Problem,
+    problem: Problem | None,
     settings: Settings | None = None,
     *,
     progress: Progress | None = None,
@@ -204,8 +204,9 @@ def solve_on(
     world
         An mpi4py communicator, such as ``MPI.COMM_WORLD``, or what :func:`dmcmc.mpi.world.connect` returns.
     problem, settings, progress, trace, solution, keywords
-        As for :func:`solve`. ``progress``, ``trace`` and ``solution`` are called on rank 0 only; ``output`` is written
-        there.
+        As for :func:`solve`. Where rank 0 alone has the problem (the others give None) each rank gets its own agents'
+        parts only; not with a time budget. ``progress``, ``trace`` and ``solution`` are called on rank 0 only;
+        ``output`` is written there.
 
     Returns
     -------
@@ -221,7 +222,7 @@ def solve_on(
     return _solve(ranks, problem, settings_from(settings, keywords), Watched(progress, trace, solution))
 
 
-def _solve(world: World, problem: Problem, settings: Settings, progress: Watched) -> Result:
+def _solve(world: World, problem: Problem | None, settings: Settings, progress: Watched) -> Result:
     from dmcmc.run.algorithms import solve as run
 
     output = settings.output

@@ -7,7 +7,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from dmcmc.cli.calendar import check_options
 from dmcmc.cli.delivery import Work, deliver
@@ -87,21 +87,29 @@ def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[N
             ready = prepare(arguments)
         except (Exception, KeyboardInterrupt) as error:
             ready, failure = exit_code(error), error
+    told = ready.told(world) if isinstance(ready, _Job) else ready
     try:
-        ready = world.bcast(ready)
+        found = world.bcast(told)
     finally:
         if failure is not None:
             report(failure)
-    return ready
+    return ready if world.rank == 0 else cast("J | int", found)
 
 
 class _Job(NamedTuple):
     """What every rank knows before the work starts."""
 
     config: Config
-    problem: Problem | None  # None where each rank reads its own agents' files
+    problem: Problem | None  # None where each rank reads its own agents' files, or gets their parts from rank 0
     explain: bool
     share_assignment: bool = False
+
+    def told(self, world: "World") -> "_Job":
+        """Return what other ranks are told of what rank 0 knows."""
+        from dmcmc.run.divided import is_dealt_out
+
+        dealt = self.problem is not None and is_dealt_out(self.problem, self.config, world)
+        return self._replace(problem=None) if dealt else self
 
 
 def _prepare(arguments: Namespace) -> "_Job | SolveJob":
@@ -134,7 +142,7 @@ def _solve(job: "_Job | SolveJob", world: "World", ending: "Ending | None") -> O
     from dmcmc.run.private.solve import solve_directory
 
     with progress_for(world.rank, job.config.budget.time) as progress:
-        if job.problem is None:
+        if "directory" in job.config.problem:
             return solve_directory(job.config.problem["directory"], job.config, world, progress, job.share_assignment)
         return solve(job.problem, job.config, world, progress, explainer(job.explain), ending)
 

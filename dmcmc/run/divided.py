@@ -1,27 +1,36 @@
 """A problem reduced and divided among its agents: what every rank knows before anything is planned."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 import msgspec
+import numpy as np
 
 from dmcmc.config.settings import Settings, automatic_memory
 from dmcmc.files.names import read_order
+from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import Division, divide
 from dmcmc.inference.execution.costs import COSTS
+from dmcmc.inference.dpop.shares import bytes_of_tables
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.glance import cells_at_most
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import arithmetic_for
+from dmcmc.run.parts.deal import dealt
+from dmcmc.run.parts.view import view_of
 from dmcmc.run.reduced.after import Asked
 from dmcmc.run.reduced.before import reduction_of
 
 _PLANNED, _WORDS = 0.05, 3e8  # of the time, at most, for one order; words of search in a second, counted
 _SOON, _SOON_SHARE, _STEP = 0.2, 0.02, 3e-4  # seconds, and the part of the time; those of an agent at least
+_LARGE, _OBJECT = 1 << 25, 1 << 10  # bytes of problems that rank 0 keeps to itself; of a factor beside its table
 _SLOW = 0.1  # of the time: then orders and trees are taken as they are, wherever so many words take longer
 
 
@@ -39,6 +48,8 @@ class Divided:
         The same as dense tables; variables beyond the original ones are hidden states.
     arithmetic : Arithmetic
         The numbers that it is solved in: nothing is looked for where they would not hold its sums.
+    dealt : bool
+        Whether rank 0 alone knows all of it; others know their agents' parts (:mod:`dmcmc.run.parts`).
     """
 
     asked: Asked
@@ -47,6 +58,7 @@ class Divided:
     config: Settings
     division: Division
     arithmetic: Arithmetic
+    dealt: bool = field(default=False, kw_only=True)
 
     @cached_property
     def shared(self) -> frozenset[int]:
@@ -54,6 +66,13 @@ class Divided:
         owner = self.asked.problem.owner.tolist()
         scopes = [factor.scope for factor in self.asked.problem.factors if len({owner[v] for v in factor.scope}) > 1]
         return frozenset(v for scope in scopes for v in scope)
+
+    @cached_property
+    def owned(self) -> tuple[list[int], list[int]]:
+        """Of each agent how many variables it has of what was asked, and how many of them are shared."""
+        owner, agents = self.asked.problem.owner, self.asked.problem.n_agents
+        both = np.bincount(owner, minlength=agents), np.bincount(owner[sorted(self.shared)], minlength=agents)
+        return both[0].tolist(), both[1].tolist()
 
     @property
     def timed(self) -> bool:
@@ -115,6 +134,89 @@ def soon_proven(parts: Divided) -> bool:
         if total > most:
             return False
     return True
+
+
+def is_dealt_out(problem: Problem, config: Settings, world: World) -> bool:
+    """Return whether rank 0 keeps a problem to itself, and hands each rank its own agents' parts.
+
+    That is where it takes much memory. With a time budget each rank searches all of it.
+    """
+    large = bytes_of_tables(problem) + _OBJECT * len(problem.factors) > _LARGE
+    return large and world.size > 1 and problem.n_agents > 1 and may_be_dealt_out(config)
+
+
+def may_be_dealt_out(config: Settings) -> bool:
+    """Return whether nothing is asked for that needs the whole problem on all ranks."""
+    fixed = config.budget.time is None and config.search in ("auto", "none")
+    return fixed and config.local.order is None and config.asked_algorithm.name == "dmcmc"
+
+
+@dataclass(frozen=True)
+class Deal:
+    """A problem that rank 0 alone knows, before agents have their places.
+
+    Attributes
+    ----------
+    parts : Divided
+        On other ranks with no agent's part.
+    index : Index
+        What everybody may know.
+    magnitudes : tuple of list
+        How large the entries are: sums of each agent's, and of each factor between agents.
+    agents : list of Problem or None
+        All agents' parts, on rank 0.
+    """
+
+    parts: Divided
+    index: agent_files.Index
+    magnitudes: tuple[list[Number], list[Number]]
+    agents: list[Problem] | None
+
+    def hand_out(self, owner: Sequence[int], helpers: Sequence[Sequence[int]], world: World) -> Divided:
+        """Hand each rank the parts of its agents, and of one that it helps; return the problem as it knows it then."""
+        known: list[list[int]] = [[] for _ in range(world.size)]
+        for agent, rank in enumerate(owner):
+            known[rank].append(agent)
+            for other in helpers[agent]:
+                known[other].append(agent)
+        own = dealt(self.agents, known, world)
+        if self.agents is not None:
+            return self.parts
+        return _known(self.index, own, self.parts.config, self.parts.arithmetic, self.magnitudes)
+
+
+def dealing(asked: Problem | None, config: Settings, world: World) -> Deal:
+    """Reduce and divide a problem that rank 0 alone has; called by all ranks."""
+
+    def division() -> Deal | None:
+        if not may_be_dealt_out(config):
+            raise Unavailable(
+                "rank 0 alone has the problem: a time budget, a search engine, local.order and other algorithms need it"
+                " on all ranks; give it to them, or leave these out"
+            )
+        if asked is None:
+            return None
+        parts = replace(divided(asked, config, World()), dealt=True)
+        index, agents = agent_files.divided(parts.problem, config.budget.bytes)
+        return Deal(parts, index, parts.division.magnitudes, agents)
+
+    deal = world.together(division)
+    told = None if deal is None else (deal.index, deal.parts.arithmetic, deal.magnitudes)
+    index, arithmetic, magnitudes = world.bcast(told, "deal")
+    return deal or Deal(_known(index, {}, config, arithmetic, magnitudes), index, magnitudes, None)
+
+
+def _known(
+    index: agent_files.Index,
+    own: Mapping[int, Problem],
+    config: Settings,
+    arithmetic: Arithmetic,
+    magnitudes: tuple[list[Number], list[Number]],
+) -> Divided:
+    """Return a problem as one rank knows it that has some agents' parts."""
+    problem, division = view_of(index, own)
+    division.__dict__["magnitudes"] = magnitudes
+    return Divided(Asked(problem), problem, problem, config, division, arithmetic, dealt=True)
 
 
 def words_for(seconds: float) -> float:

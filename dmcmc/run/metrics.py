@@ -63,13 +63,13 @@ def metrics_of(
     setup: Setup, agent: int, work: Work, rank: int, sent: Sequence[Sent], extra: Sequence[Sent]
 ) -> AgentMetrics:
     """Return what one agent did."""
-    local, table, owned = setup.division.locals[agent], work.table, np.flatnonzero(setup.asked.problem.owner == agent)
+    local, table = setup.division.locals[agent], work.table
     metrics = AgentMetrics(
         name=setup.problem.agents[agent],
         method=setup.methods[agent],
         exact=False,
-        variables=len(owned),
-        interface=len(setup.shared.intersection(owned.tolist())),
+        variables=setup.owned[0][agent],
+        interface=setup.owned[1][agent],
         rank=rank,
         rows=local.rows,
         msg_count=sum(s.count for s in sent),
@@ -193,6 +193,12 @@ def result_of(
     for share in shares:
         metrics |= share.metrics
     agents = tuple(metrics[a] for a in sorted(metrics))
+    if parts.dealt:  # other ranks do not know what was asked
+        agents = tuple(
+            msgspec.structs.replace(metrics[a], variables=own, interface=shared)
+            for a, own, shared in zip(range(problem.n_agents), *parts.owned, strict=True)
+            if a in metrics
+        )
     guarantee, why_not = guarantee_of(parts, agents)
     clock = latest(share.clock for share in shares)
     status = "timeout" if incumbent.timed_out and not incumbent.reached else outcome.status

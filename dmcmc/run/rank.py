@@ -249,8 +249,14 @@ class Run:
 
     def _take_in(self, cycle: Cycle) -> None:
         """Let rank 0 see what the cycle has found."""
-        found = self.world.merged(cycle.values)
-        self.search.polish(np.array([found[v] for v in range(len(found))], dtype=np.int64))
+        own = np.array([*cycle.values.items()], dtype=np.int64).reshape(-1, 2)
+        parts = self.world.gather(own, "values")
+        values: NDArray[np.int64] | None = None
+        if parts is not None:
+            values = np.zeros(self.setup.problem.n_variables, dtype=np.int64)
+            for variables, found in (part.T for part in parts):
+                values[variables] = found
+        self.search.polish(values)
 
     def _direct(self, reports: list[Report]) -> Directive:
         """Take in what all ranks have proven, and decide (rank 0)."""

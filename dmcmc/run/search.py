@@ -14,6 +14,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.threads import cores, step_back
@@ -31,6 +32,7 @@ from dmcmc.run.setup import Setup
 from dmcmc.run.watch.kept import KeptIncumbent
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.local_search.ascent import Ascent
+from dmcmc.samplers.local_search.exchange import ALONE
 from dmcmc.samplers.local_search.search import LocalSearch
 
 SWEEPS = 400  # of all chains together, where work is fixed
@@ -41,6 +43,8 @@ _SLICE = 0.3  # seconds of the first
 PAYS = 5e-4  # of the utility: less than this in a slice as long as all before it
 _AT_LEAST = 0.1  # seconds that work takes where a search beside it is worth while
 _POLISH = 0.3  # seconds beyond the end that an answer may take to have no better neighbour
+
+_NOTHING = Problem((), np.zeros(0, dtype=np.int64), (), np.zeros(0, dtype=np.int64), ())
 
 
 class _Ranks:
@@ -77,8 +81,10 @@ class Search:
         self.parts, self.incumbent, self.world = parts, incumbent, world
         self.plain = parts.config.polish == "none"
         threads = max(1, cores() // world.core_sharers)
-        ranks, seed = _Ranks(world), parts.config.seed
-        self._search = LocalSearch(parts.original, parts.problem, seed, threads, stop, ranks)
+        self._leads = world.rank == 0 or not parts.dealt  # others know too little to search
+        known = (parts.original, parts.problem) if self._leads else (_NOTHING, _NOTHING)
+        ranks = ALONE if parts.dealt else _Ranks(world)
+        self._search = LocalSearch(*known, parts.config.seed, threads, stop, ranks)
         self._until(stop)
         self.engine = RunEngine(parts, incumbent, world, self._search, stop)
         self.on_gpu: gpu_search.OnGpu | None = None
@@ -135,7 +141,8 @@ class Search:
 
     def first(self) -> None:
         """Make the first incumbent; of a plain run each variable's first value, which is no search."""
-        self._take(np.zeros(self.parts.problem.n_variables, dtype=np.int64) if self.plain else self._search.first())
+        values = np.zeros(self.parts.problem.n_variables, dtype=np.int64) if self.plain else None
+        self._take(values if self.plain or not self._leads else self._search.first())
 
     def go_on(self, folder: str) -> None:
         """Begin with the best assignment that an earlier run has kept in a folder, and keep the best there (rank 0)."""
@@ -149,9 +156,9 @@ class Search:
         if values is not None:
             self._take(values)
 
-    def polish(self, values: NDArray[np.int64]) -> None:
-        """Make an assignment 1-optimal, and the incumbent if that is better; a plain run takes it as it is."""
-        self._take(values if self.plain else self._search.polish(values))
+    def polish(self, values: NDArray[np.int64] | None) -> None:
+        """Make rank 0's assignment 1-optimal, and the incumbent if that is better; a plain run takes it as it is."""
+        self._take(values if self.plain or values is None else self._search.polish(values))
 
     def suggest(self, starts: Sequence[NDArray[np.int64]]) -> None:
         """Let this rank's search begin at some assignments, too."""
@@ -300,15 +307,17 @@ class Search:
         if self.unready is not None:
             ready, self.unready = self.unready, None
             self.delay(ready())
-        self._take(self._search.improve(self.best, seconds, sweeps, self._tell))
+        self._take(self._search.improve(self.best, seconds, sweeps, self._tell) if self._leads else None)
         return self.worth.better(before)
 
-    def _take(self, values: NDArray[np.int64]) -> None:
-        """Let rank 0 take in the best of what all ranks have found, and tell all of them."""
+    def _take(self, values: NDArray[np.int64] | None) -> None:
+        """Let rank 0 take in the best of what ranks have found, and tell all of them."""
         found = self.world.gather(values)
 
         def taken() -> tuple[NDArray[np.int64], Worth]:
             for one in found or []:
+                if one is None:
+                    continue
                 if self.incumbent.values is None or not np.array_equal(one, self.incumbent.values):
                     self.incumbent.update(one)
             assert self.incumbent.values is not None and self.incumbent.worth is not None

@@ -14,7 +14,6 @@ from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
@@ -23,7 +22,7 @@ from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import room_for_steps, shares_a_core, slicing_ahead
-from dmcmc.run.divided import Divided, divided, searching
+from dmcmc.run.divided import Deal, Divided, divided, searching
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, sampled_choice, too_much
 from dmcmc.samplers.auto.machine import look_around
@@ -165,6 +164,8 @@ class Placed(NamedTuple):
         What agents have sent to find the tree.
     helpers : tuple of tuple of int
         Ranks that work on each agent's rows, too.
+    private : bool
+        Whether agents keep their orders to themselves; else rank 0 is told.
     """
 
     tree: PseudoTree
@@ -172,6 +173,7 @@ class Placed(NamedTuple):
     shares: Shares
     told: Mapping[int, Sent] = {}
     helpers: tuple[tuple[int, ...], ...] = ()
+    private: bool = True
 
 
 def plan(
@@ -206,7 +208,7 @@ def plan(
     tree, shares = known.tree, known.shares
     threads, rows = max(1, cores() // world.core_sharers), _rows_at_most(division, config, shares)
     counting = _Counting(config, arithmetic, shares, rows, _listed_at_most(parts, shares))
-    surveys = _surveys(division, counting, world, threads, stop, None if placed is None else placed.owner)
+    surveys = _surveys(division, counting, world, threads, stop, placed)
     backend = world.together(partial(Backend.of, config.device, threads, world.gpu_sharers))
 
     def decision() -> tuple[Limits, Rates, tuple[Choice, ...], int, tuple[int, ...], Slicing | None]:
@@ -232,13 +234,23 @@ def plan(
         one_core=one_core,
         told=known.told,
         helpers=known.helpers or helpers_of([choice.seconds for choice in choices], owner, world.size),
+        dealt=parts.dealt,
     )
+
+
+def deal_out(deal: Deal, world: World) -> tuple[Divided, Placed]:
+    """Hand each rank its agents' parts of a problem that rank 0 alone knows; return what it knows then, and places."""
+    known = _placed(deal.parts, deal.parts.division, world, NO_STOP)
+    work = list(map(float, deal.index.entries))
+    owner = place(work, known.tree.parent, world.size)
+    known = known._replace(owner=owner, helpers=helpers_of(work, owner, world.size), private=False)
+    return deal.hand_out(owner, known.helpers, world), known
 
 
 def _placed(parts: Divided, division: Division, world: World, stop: Stop) -> Placed:
     """Return what all ranks know of where agents stand, and of the memory."""
     budget, asked = parts.config.budget.bytes, parts.asked.problem
-    shares = world.together(lambda: shares_of(budget, asked, parts.original, parts.problem))
+    shares = world.decided(lambda: shares_of(budget, asked, parts.original, parts.problem))
     if parts.config.combine.tree == "depth-first":
         agents = len(division.locals)
         tree, told = token_tree(
@@ -293,24 +305,25 @@ def _surveys(
     world: World,
     threads: int,
     stop: Stop,
-    owner: tuple[int, ...] | None,
+    placed: Placed | None,
 ) -> tuple[Survey, ...]:
-    """Count all agents' work, each on one rank: that of its owner, who keeps its order to himself, if there are any."""
-    private, agents = owner is not None, len(division.locals)
-    home = [agent % world.size for agent in range(agents)] if owner is None else owner
+    """Count all agents' work, each on one rank: that of its owner, where only that one knows its factors."""
+    agents = len(division.locals)
+    home = [agent % world.size for agent in range(agents)] if placed is None else placed.owner
     mine, planned = [division.locals[a] for a in range(agents) if home[a] == world.rank], counting.planned
 
-    def count() -> dict[int, tuple[Survey, Order | None]]:
+    def count() -> dict[int, Survey]:
         if planned:  # orders of few variables hold the interpreter's lock
             run_parallel([partial(getattr, local, "plan") for local in mine if len(local.hidden) > FEW], threads)
-        told = planned and not private
-        return {local.agent: (_survey(local, counting, stop), local.order if told else None) for local in mine}
+        return {local.agent: _survey(local, counting, stop) for local in mine}
 
     counted = world.merged(world.together(count))
-    for local in division.locals:
-        if (order := counted[local.agent][1]) is not None:
-            local.take_order(order)
-    return tuple(counted[agent][0] for agent in range(agents))
+    if planned and not (placed is not None and placed.private):
+        found = {local.agent: local.order for local in mine}
+        told = world.allgather(found) if placed is None else world.gather(found) or []
+        for agent, order in ((agent, order) for part in told for agent, order in part.items()):
+            division.locals[agent].take_order(order)
+    return tuple(counted[agent] for agent in range(agents))
 
 
 def _survey(local: LocalProblem, counting: _Counting, stop: Stop) -> Survey:

@@ -17,10 +17,10 @@ from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.combination import will_prove
-from dmcmc.run.divided import divided, sharing_memory, soon_proven
+from dmcmc.run.divided import Divided, dealing, divided, sharing_memory, soon_proven
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search, begin
-from dmcmc.run.setup import Setup, plan
+from dmcmc.run.setup import Placed, Setup, deal_out, plan
 from dmcmc.run.warm_up import (
     solving_is_compiled,
     warm_up_chains,
@@ -40,7 +40,7 @@ _GRACE = 0.25  # seconds beyond the time budget for a plan
 
 
 def solve(
-    problem: Problem,
+    problem: Problem | None,
     config: Settings,
     world: World | None = None,
     progress: Progress | None = None,
@@ -52,7 +52,7 @@ def solve(
     Parameters
     ----------
     problem
-        What to solve.
+        What to solve. None on other ranks where rank 0 alone has it: it hands each rank its own agents' parts.
     config
         How.
     world
@@ -80,7 +80,8 @@ def solve(
     told = explain if explain is not None and world.rank == 0 else _ignore
     try:
         config = sharing_memory(config, world)
-        with ACCOUNT.open(config.budget.bytes, resident_memory() - bytes_of_tables(problem)):
+        tables = 0 if problem is None else bytes_of_tables(problem)
+        with ACCOUNT.open(config.budget.bytes, resident_memory() - tables):
             return _solve(problem, config, world, progress, told, ending)
     except BaseException as error:
         world.give_up(error)
@@ -96,7 +97,7 @@ def _nominal() -> Rates:
 
 
 def _solve(
-    problem: Problem,
+    problem: Problem | None,
     config: Settings,
     world: World,
     progress: Progress,
@@ -108,9 +109,9 @@ def _solve(
     stop = NO_STOP if ending is None else Stop(wish=ending.wish)
     warm_up_planning(problem, config, world, progress)
     start = time.perf_counter()
-    parts = divided(problem, config, world, stop)
+    parts, placed = _divided(problem, config, world, stop)
     start += warm_up_search(parts, world, progress)
-    later = soon_proven(parts)  # then what else a run may use is compiled when it turns out to be needed
+    later = world.decided(lambda: soon_proven(parts))  # then what else a run may use is compiled when it turns out to be needed
     if seconds is not None:
         if not later:
             start += warm_up_weighing(config, world, progress)
@@ -120,7 +121,7 @@ def _solve(
     with begin(parts, world, stop, start, progress) as search:
         search.unready = partial(warm_up_chains, parts, world, progress) if later else None
         watching.best = search.best_so_far
-        if parts.asked.refuted:
+        if world.decided(lambda: parts.asked.refuted):
             return search.best_so_far() if world.rank == 0 else None
         if seconds is not None and not later:
             stop = search.delay(warm_up_orders(search.parts, world, progress))
@@ -128,7 +129,7 @@ def _solve(
         with watching.watched(stop):
             try:
                 with search.beside(behind=False):  # planning uses one core
-                    setup = plan(search.parts, world, _nominal if later else load_rates, stop.later(_GRACE))
+                    setup = plan(search.parts, world, _nominal if later else load_rates, stop.later(_GRACE), placed)
             except ResourceError as error:
                 if seconds is None:
                     raise
@@ -136,6 +137,14 @@ def _solve(
         if search.engine.won():
             return search.early()
         return _from_tables_to_result(search, setup, progress, explain, ending)
+
+
+def _divided(problem: Problem | None, config: Settings, world: World, stop: Stop) -> tuple[Divided, Placed | None]:
+    """Return the problem as this rank knows it, and where agents are if each rank has its own agents' parts only."""
+    lacking = any(world.allgather(problem is None))
+    if problem is not None and not lacking:
+        return divided(problem, config, world, stop), None
+    return deal_out(dealing(problem, config, world), world)
 
 
 def _from_tables_to_result(

@@ -78,14 +78,15 @@ _LOADED: set[str] = set()  # what this process has searched with
 _AT_WORK: list[str] = []  # what is being compiled
 
 
-def warm_up_planning(problem: Problem, config: Settings, world: World, progress: Progress) -> None:
-    """Compile what prepares any run, and load it."""
+def warm_up_planning(problem: Problem | None, config: Settings, world: World, progress: Progress) -> None:
+    """Compile what prepares any run, and load it; the problem may be None on other ranks than the first."""
 
     def work() -> None:
         prepare(_tiny(np.dtype(np.int32)), _config({"method": config.local.method}), World())
 
     _load("planning", work, world, progress)
-    if _searches(problem, config.budget.time is not None):
+    timed = config.budget.time is not None
+    if world.decided(lambda: problem is not None and _searches(problem, timed)):
         _load("order search", compile_search, world, progress)
 
 
@@ -123,7 +124,8 @@ def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
     float
         The seconds that this took.
     """
-    start, dtype, dense = time.perf_counter(), parts.problem.flat.data.dtype, parts.original.dense
+    start = time.perf_counter()
+    dtype, dense = world.decided(lambda: (parts.problem.flat.data.dtype, parts.original.dense))
 
     def work() -> None:
         _tiny_search(dtype, dense, compact=True).first()
@@ -134,7 +136,7 @@ def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
 
 def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
     """Compile what looks for better assignments than the first, and load it; return the seconds that this took."""
-    start, what = time.perf_counter(), _kinds_of(parts)
+    start, what = time.perf_counter(), world.decided(lambda: _kinds_of(parts))
 
     def work() -> None:
         search = _tiny_search(*what)

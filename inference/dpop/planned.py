@@ -8,7 +8,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.runtime.compile import writable
+from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.memo import LARGEST, Memo
 from dmcmc.inference.runtime.types import Ints
@@ -53,5 +53,5 @@ def planned(
         found = made()
         if not stop.over:  # else the order may depend on the clock
             _PLANS.put(key, found)
-    program = found.plan.program._replace(domains=writable(domains))
+    program = found.plan.program._replace(domains=writable_once(domains))
     return found._replace(plan=replace(found.plan, program=program))

@@ -13,7 +13,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.plan_kernels import plan_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.runtime.compile import writable
+from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import digest
 from dmcmc.inference.runtime.types import Ints
@@ -139,7 +139,7 @@ def plan_elimination(
 
 def plan_flat(scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int] = ()) -> Plan:
     """Plan as :func:`plan_elimination` does, from scopes laid out as in :class:`.FlatTables`."""
-    domains = writable(domains)
+    domains = writable_once(domains)
     eliminated, rank = np.array(order, dtype=np.int64), rank_of(domains, order, keep)
     start, scopes, size, input_start, inputs, remaining, cells, low = plan_buckets(
         scope_start, scope, rank, eliminated, domains

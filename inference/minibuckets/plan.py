@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import Plan, Program, places, rank_of
 from dmcmc.inference.minibuckets.plan_kernels import first_fit, measure
-from dmcmc.inference.runtime.compile import writable
+from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints
 
@@ -108,7 +108,7 @@ def assemble(parts: Partition, domains: Ints, rank: Ints, shifts: bool = False) 
         input_start = input_start.copy()
         input_start[1:] += np.cumsum(shared(parts.variable))
         remaining = np.where(remaining >= given, remaining + extra, remaining)
-    domains = writable(domains)
+    domains = writable_once(domains)
     size, cells, low = measure(start, scope, rank, domains, parts.variable, input_start, inputs)
     program = Program(domains, start, scope, places(size), parts.variable, input_start, inputs, cells, low)
     return Plan(program, size, tuple(remaining.tolist()))

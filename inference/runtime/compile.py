@@ -15,6 +15,7 @@ the system at each call, and given back (a third of the time). So it gets one bl
 import gc
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -27,6 +28,7 @@ from dmcmc.inference.runtime.cache import kernel_folder
 from dmcmc.inference.runtime.types import Array
 
 _LOCK = threading.RLock()
+_COPIES: dict[int, tuple[weakref.ref[Array], Array]] = {}  # of arrays that cannot be written, as long as those live
 _STACK = 70_000  # slots of a frame: its block of the stack is 1 MiB, as much again for what it calls; none is touched
 
 
@@ -107,6 +109,21 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 def writable(array: Array) -> Array:
     """Return an array, or a copy of one that cannot be written: what is compiled for both would be compiled twice."""
     return array if array.flags.writeable else array.copy()
+
+
+def writable_once(array: Array) -> Array:
+    """Return an array, or a copy of one that cannot be written: the same one as long as the array lives, for reading.
+
+    What many keep (each agent's plan the whole problem's domain sizes) is there once.
+    """
+    if array.flags.writeable:
+        return array
+    key = id(array)
+    found = _COPIES.get(key)
+    if found is None or found[0]() is not array:
+        found = weakref.ref(array, lambda _: _COPIES.pop(key, None)), array.copy()
+        _COPIES[key] = found
+    return found[1]
 
 
 def _one_for_all_constants(kernel: Any) -> Any:

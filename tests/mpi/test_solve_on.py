@@ -17,8 +17,12 @@ try:
     dmcmc.solve_on(MPI.COMM_WORLD, problem, output="/proc/run.json")
 except dmcmc.DmcmcError as error:
     said = str(error)
+try:
+    dmcmc.solve_on(MPI.COMM_WORLD, problem if MPI.COMM_WORLD.rank == 0 else None, timeout=5)
+except dmcmc.DmcmcError as error:
+    refused = str(error)
 same = (result.objective, result.bound, result.assignment) == (alone.objective, alone.bound, alone.assignment)
-report = [MPI.COMM_WORLD.rank, result.objective, result.assignment, same, len(told), said]
+report = [MPI.COMM_WORLD.rank, result.objective, result.assignment, same, len(told), said, refused]
 print(json.dumps(MPI.COMM_WORLD.gather(report)) if MPI.COMM_WORLD.rank == 0 else MPI.COMM_WORLD.gather(report) or "")
 """
 
@@ -32,3 +36,4 @@ def test_every_rank_has_the_result_and_every_rank_hears_of_an_error(tmp_path):
     assert (first[0], second[0]) == (0, 1) and first[1:4] == second[1:4] and first[3]
     assert first[4] == len(json.loads(output.read_text())["trace"]) > 0 and second[4] == 0
     assert first[5] == second[5] and first[5].startswith("/proc/run.json: cannot be written")
+    assert first[6] == second[6] and first[6].startswith("rank 0 alone has the problem: a time budget")

@@ -13,7 +13,7 @@ from dmcmc.run.watch.progress import Progress
 
 
 def solve(
-    problem: Problem,
+    problem: Problem | None,
     settings: Settings,
     world: World | None = None,
     progress: Progress | None = None,
@@ -26,6 +26,7 @@ def solve(
     """
     if settings.asked_algorithm.name == "dmcmc":
         return own.solve(problem, settings, world, progress, explain, ending)
+    assert problem is not None, "another algorithm needs all of it on every rank"
     from dmcmc.run.algorithms import another  # what compiles other algorithms is not needed for ours
 
     return another.solve(problem, settings, world, progress, explain, ending)

@@ -39,9 +39,9 @@ from dmcmc.run.first_tables import first_tables
 from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of, work_of
 from dmcmc.run.nodes import Sides
+from dmcmc.run.parts.view import View, view_of
 from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
-from dmcmc.run.private.view import View, view_of
 from dmcmc.run.reduced.after import Asked
 from dmcmc.run.setup import Placed, Setup, plan
 from dmcmc.run.solve import solve

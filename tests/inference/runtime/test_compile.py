@@ -15,8 +15,9 @@ import pytest
 from numba.core import event
 from numba.core.caching import NullCache
 
+from dmcmc.inference.runtime import compile as compiling
 from dmcmc.inference.runtime.cache import kernel_cache
-from dmcmc.inference.runtime.compile import counted_compiling, njit, with_stack, writable
+from dmcmc.inference.runtime.compile import counted_compiling, njit, with_stack, writable, writable_once
 
 KERNEL = """
 from dmcmc.inference.runtime.compile import njit
@@ -196,3 +197,15 @@ def test_a_kernel_is_never_seen_without_a_cache_while_its_own_is_looked_for(monk
     seen.append(type(doubled._cache))
     first.join()
     assert NullCache not in [*seen, type(doubled._cache)]
+
+
+def test_what_cannot_be_written_is_copied_once_as_long_as_it_lives():
+    """Or the plan of each agent has its own copy of the whole problem's domain sizes."""
+    sizes, free = np.arange(3), np.arange(3)
+    sizes.flags.writeable = False
+    copy = writable_once(sizes)
+    assert copy.flags.writeable and copy.tolist() == [0, 1, 2] and writable_once(sizes) is copy
+    assert writable_once(free) is free
+    key = id(sizes)
+    del sizes
+    assert key not in compiling._COPIES
