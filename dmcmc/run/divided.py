@@ -12,8 +12,8 @@ from dmcmc.config.settings import Settings, automatic_memory
 from dmcmc.files.names import read_order
 from dmcmc.formats import agent_files
 from dmcmc.inference.dpop.division import Division, divide
-from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.dpop.shares import bytes_of_tables
+from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem

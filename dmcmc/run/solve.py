@@ -111,7 +111,7 @@ def _solve(
     start = time.perf_counter()
     parts, placed = _divided(problem, config, world, stop)
     start += warm_up_search(parts, world, progress)
-    later = world.decided(lambda: soon_proven(parts))  # then what else a run may use is compiled when it turns out to be needed
+    later = world.decided(lambda: soon_proven(parts))  # what else may be used is compiled when it is needed
     if seconds is not None:
         if not later:
             start += warm_up_weighing(config, world, progress)
