@@ -1,6 +1,6 @@
 """One table: the hash of the answer on each number of ranks, combined either way, of one file and of a file an agent.
 
-    python -m benchmarks.rank_hashes [--ranks 1 2 3 4 8 16] [--cores 1 2] [--launcher mpiexec ...]
+    python -m benchmarks.rank_hashes [--ranks 1 2 3 4 8 16] [--cores 1 2] [--launcher 'mpirun --bind-to none']
 
 Small problems of :mod:`benchmarks.ranks`, exact and sampled. ``--cores`` is how many cores all ranks of a run have
 together: so ranks differ in their threads.
@@ -21,12 +21,12 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 3, 4, 8, 16])
     parser.add_argument("--cores", type=int, nargs="+", default=[os.cpu_count() or 1])
     parser.add_argument("--problems", nargs="+", default=PROBLEMS[:2])
-    parser.add_argument("--launcher", nargs="+", default=["mpiexec"])
+    parser.add_argument("--launcher", default="mpiexec", help="one word, with its options")
     given = parser.parse_args()
     hashes: dict[str, set[str]] = {}
     print(f"{'ranks':>5} {'cores':>5}  {'problem':11} {'combine, input':14} {'seconds':>8}  hash")
     for ranks, cores in [(ranks, cores) for ranks in given.ranks for cores in given.cores]:
-        for line in _lines(given.launcher, ranks, cores, given.problems):
+        for line in _lines(given.launcher.split(), ranks, cores, given.problems):
             words = line.split()
             name, how, seconds, found = words[0], " ".join(words[1:3]), words[6], words[-1]
             hashes.setdefault(name, set()).add(found)

@@ -192,13 +192,7 @@ def result_of(
     metrics: dict[int, AgentMetrics] = {}
     for share in shares:
         metrics |= share.metrics
-    agents = tuple(metrics[a] for a in sorted(metrics))
-    if parts.dealt:  # other ranks do not know what was asked
-        agents = tuple(
-            msgspec.structs.replace(metrics[a], variables=own, interface=shared)
-            for a, own, shared in zip(range(problem.n_agents), *parts.owned, strict=True)
-            if a in metrics
-        )
+    agents = tuple(_of_what_was_asked(parts, a, metrics[a]) for a in sorted(metrics))
     guarantee, why_not = guarantee_of(parts, agents)
     clock = latest(share.clock for share in shares)
     status = "timeout" if incumbent.timed_out and not incumbent.reached else outcome.status
@@ -234,6 +228,13 @@ def result_of(
             "cuda" if any(share.used_gpu for share in shares) else "cpu",
         ),
     )
+
+
+def _of_what_was_asked(parts: Divided, agent: int, metrics: AgentMetrics) -> AgentMetrics:
+    """Return an agent's metrics with its variables counted, where its rank does not know what was asked (rank 0)."""
+    if not parts.dealt:
+        return metrics
+    return msgspec.structs.replace(metrics, variables=parts.owned[0][agent], interface=parts.owned[1][agent])
 
 
 def work_of(incumbent: Incumbent) -> tuple[WorkDone, ...]:
