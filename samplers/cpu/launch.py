@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
+from dmcmc.inference.model.cuda.held import stays_from
 from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.device import is_out_of_memory, opened
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.dual_starts import dual_states
 from dmcmc.samplers.contract.protocol import SampledTable, Sampler, Sampling
+from dmcmc.samplers.cuda.evaluation import evaluate_there
 from dmcmc.samplers.model.chain_model import build_model, flatten_local
 from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
@@ -233,14 +236,23 @@ class Chains:
                 if stop.over or not run_watched(self.tasks(number, threads, halt, rows), threads, stop, halt):
                     return
 
+    def _evaluated(self, states: NDArray[Any]) -> Table:
+        """Return what rows are worth, large tables on the GPU where that is used."""
+        local, arithmetic, domains = self.local, self.sampling.arithmetic, self.model.domains
+        if len(states) >= stays_from() and self.sampling.backend.device != "cpu" and opened():
+            try:
+                return evaluate_there(self.flat, domains, states, local.interface, arithmetic)
+            except Exception as error:
+                if not is_out_of_memory(error):
+                    raise
+        return Table(local.interface, evaluate_rows(self.flat, domains, states, local.interface_shape, arithmetic))
+
     def table(self) -> SampledTable:
         """Return the table as it is, its values computed anew from the states."""
-        local, sampling, states = self.local, self.sampling, self.after[1]
+        local, states = self.local, self.after[1]
         start = time.perf_counter()
-        shape = local.interface_shape
-        values = evaluate_rows(self.flat, self.model.domains, states, shape, sampling.arithmetic)
         return SampledTable(
-            lower=(Table(local.interface, values),),
+            lower=(self._evaluated(states),),
             upper=None,
             witness=partial(_witness, local, states.copy()),
             method=self.sampler.name,

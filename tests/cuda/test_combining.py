@@ -6,16 +6,21 @@ import pytest
 import dmcmc
 import dmcmc.inference.execution.backend as backends
 from dmcmc import Factor, Problem
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.cuda import eliminate as on_gpu
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.costs import Costs
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.model.cuda import held
 from dmcmc.inference.model.cuda.held import DeviceTable, alone, largest
-from dmcmc.inference.runtime.device import Device, gpu_problem
+from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
+from dmcmc.samplers.cuda.evaluation import evaluate_there
+from dmcmc.samplers.model.chain_model import flatten_local
+from dmcmc.samplers.model.evaluation import evaluate_rows
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -100,6 +105,39 @@ def test_a_copy_goes_to_the_host_where_the_device_is_full(monkeypatch, copied):
     table = alone(left)
     assert not isinstance(table, DeviceTable)
     assert np.array_equal(table.values, left.values)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.float64])
+def test_rows_are_evaluated_on_the_device_as_on_the_host(dtype, copied):
+    rng = np.random.default_rng(4)
+    factors = []
+    for scope in ((0, 1), (1, 2, 3), (3,), (2, 4), (0, 4)):
+        table = rng.integers(-9, 9, DOMAINS[list(scope)]) / (1 if dtype is np.int32 else 7)
+        factors.append(Factor.of(scope, np.where(rng.random(table.shape) < 0.2, -np.inf, table)))
+    local = LocalProblem(0, (0, 3, 4), (1, 2), tuple(factors), DOMAINS)
+    arithmetic, flat = choose_arithmetic(factors), flatten_local(local)
+    assert arithmetic.dtype == dtype
+    domains = DOMAINS[[*local.hidden, *local.interface]].astype(np.int32)
+    states = (rng.random((local.rows, 2)) * DOMAINS[list(local.hidden)]).astype(np.uint8)
+    found = evaluate_there(flat, domains, states, local.interface, arithmetic)
+    assert not copied
+    assert np.array_equal(found.values, evaluate_rows(flat, domains, states, local.interface_shape, arithmetic))
+    assert (found.values == arithmetic.lowest).any()
+
+
+@pytest.mark.parametrize("mode", ["dpop", "shared"])
+def test_sampled_tables_stay_on_the_device_from_sampling_to_value(mode, all_on_gpu, copied, monkeypatch):
+    monkeypatch.setattr(Backend, "samples_on_gpu", lambda *_: False)  # the simulator is too slow for chains
+    problem, wanted = (
+        dmcmc.generate("random", agents=3, variables_per_agent=4, domain_size=2, interface_variables=2, seed=3),
+        {"method": "annealing", "runs": 1, "samples": 5, "bound": "none", "polish": "none", "seed": 7},
+    )
+    shared_device()  # chains elsewhere would have opened it
+    expected, found = (
+        dmcmc.solve(problem, device=device, combine={"mode": mode}, **wanted) for device in ("cpu", "cuda")
+    )
+    assert (found.objective, found.assignment) == (expected.objective, expected.assignment)
+    assert not copied
 
 
 @pytest.mark.parametrize("mode", ["dpop", "shared"])

@@ -158,12 +158,17 @@ def _on_device(table: Table) -> DeviceTable:
     return _leased(table.scope, table.values.shape, np.ascontiguousarray(table.values).reshape(-1))
 
 
+def leased(scope: tuple[int, ...], shape: tuple[int, ...], dtype: np.dtype[Any]) -> DeviceTable:
+    """Return a table in memory of its own on the device, contents undefined."""
+    owner, size = _Owner(), prod(shape)
+    return DeviceTable.of(scope, shape, shared_device().lease(size, dtype, owner)[:size], owner)
+
+
 def _leased(scope: tuple[int, ...], shape: tuple[int, ...], entries: Any) -> DeviceTable:
     """Return a table in memory of its own on the device; entries come from there or from the host."""
-    owner = _Owner()
-    there = shared_device().lease(entries.size, entries.dtype, owner)[: entries.size]
-    there.copy_to_device(entries)
-    return DeviceTable.of(scope, shape, there, owner)
+    table = leased(scope, shape, entries.dtype)
+    table.entries.copy_to_device(entries)
+    return table
 
 
 class _Owner:
