@@ -32,7 +32,8 @@ if TYPE_CHECKING:  # a setup has numbers that are chosen here
 
 _MOST_PLANNED = 500  # agents whose UTIL steps are planned beforehand
 _SHARE, _STEPS = 0.1, 0.5  # of the time budget: an agent's UTIL step, and all of them
-_SLICED, _SLICES, _STEP = 4e9, 1e5, 1e-3  # cells and steps that ``auto`` takes by slices; seconds of a step besides
+_SLICED, _SLICES = 4e9, 1e5  # cells and steps that ``auto`` takes by slices
+_IN_PLACE, _STEP = 1.7e-10, 3e-4  # seconds of a cell of steps that are made in the same memory; of a step besides
 _MOST_SLICED, _HOPELESS = (
     100,
     1e4,
@@ -316,7 +317,9 @@ def steps_of(
 def slicing_seconds(setup: "Setup") -> float:
     """Return about how long working off slices takes."""
     assert setup.slicing is not None
-    return setup.slicing.cells * COSTS.cell / setup.backend.threads + setup.slicing.steps * _STEP
+    in_place = setup.arithmetic.exact and setup.backend.device == "cpu"
+    cell = _IN_PLACE if in_place else COSTS.cell
+    return setup.slicing.cells * cell / setup.backend.threads + setup.slicing.steps * _STEP
 
 
 def largest_join(setup: "Setup") -> float:
