@@ -1,5 +1,7 @@
 """Search in an agent's rows: on the CPU, or on a GPU where that is worth it."""
 
+from collections.abc import Sequence
+
 from dmcmc.inference.bounds.branching.engine import CpuEngine
 from dmcmc.inference.bounds.branching.search import RowSearch
 from dmcmc.inference.bounds.dual.state import DualState
@@ -31,3 +33,16 @@ def row_search(state: DualState, room: int, seconds: float = 0.0) -> RowSearch:
                 state.return_here()
                 shared_device().release()
     return RowSearch(state, CpuEngine(state, room))
+
+
+def bring_together(states: Sequence[DualState], seconds: float) -> None:
+    """Have states on the GPU in one place, where searches of so many seconds are done there: they share waves."""
+    if states and trusts_new_kernels() and states[0].backend.bounds_on_gpu(seconds * states[0].backend.threads):
+        from dmcmc.inference.bounds.dual.cuda.device import places, takes
+
+        try:
+            places([state for state in states if takes(state)], states[0].backend.sharers)
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            shared_device().release()

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branching.search import Request, search_rows
+from dmcmc.inference.bounds.search_rows import bring_together
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.run.controller.offer import BRANCH, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing, Turn
@@ -42,6 +43,8 @@ class Branch:
         own, agents = slice.own(grants), max(1, len(slice.turns))
         start, seconds = time.perf_counter(), sum(given for _, given in own)
         room, left = ACCOUNT.part(_SHARE, _MOST) // agents, slice.backend.stop.left * slice.backend.threads / agents
+        duals = [turn.agent.above.dual for turn, _ in own if turn.agent.above.searched is None]
+        bring_together([dual for dual in duals if dual is not None], seconds)
         wanted = list[_Wanted]()
         for turn, _ in own:
             if turn.limits is not None:

@@ -59,7 +59,7 @@ class NodePool:
         self._columns = group.width
         self._slot = max(_entries(layout, group.width) for layout in group.layouts)
         self._mask = max(layout.n_hidden for layout in group.layouts) * group.width
-        room = int(_SHARE * self.device.limit) // max(1, sharers)
+        room = min(int(_SHARE * self.device.limit), self.device.unused() // 2) // max(1, sharers)
         self.slots, self.width = min(room // (4 * self._slot) // agents, _MOST * group.blocks), _WAVE * group.blocks
         self._work = self.device.lease(agents * self.slots * self._slot, np.dtype(np.int32), self)
         self._notes = self.device.lease(agents * self.slots * node_kernels.NOTE, _LONG, self)
