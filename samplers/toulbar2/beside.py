@@ -21,6 +21,7 @@ _LOOK = 0.02  # seconds between two looks at what it has printed
 _THROWN = 4.0  # seconds of work, in all, that may be thrown away for a better assignment to be beaten
 _PAYS = 0.1  # of what lies between its best and its bound: a better assignment is worth a new start
 _TRIAL, _TRIAL_SHARE = 2.0, 0.1  # seconds, and the part of the time, after which it may be seen that it is hopeless
+_SILENT_SHARE = 0.4  # likewise, where it has proven nothing at all: it may still be through at any time
 _FAR = 6.0  # times what is left: so long, at its pace, is hopeless; searches end faster than they go
 _LOOSER = 2.0  # times our gap is its own: then its bound is of no use either
 _ALONE, _ALONE_SHARE = 1.0, 0.05  # seconds, and the part of the time, that it has behind other work before it may pause
@@ -119,6 +120,7 @@ class Beside:
         self._ended, self._awaited = threading.Event(), threading.Event()
         self._until, self._behind = float("inf"), False
         self._bounds: list[tuple[float, float]] = []
+        self._most = float("inf")  # what anything is worth at most, before it has proven anything
         self.complete, self.begun, self.paused = False, float("inf"), False
         self._thread = threading.Thread(target=self._run, name="dmcmc search engine", daemon=True)
         self._thread.start()
@@ -178,10 +180,11 @@ class Beside:
         known, bound
             What the best known assignment is worth, and the best bound.
         """
-        tried = self.paused or self._tried(_TRIAL, _TRIAL_SHARE)
-        if known is None or bound is None or not tried or not self._bounds:
+        tried = self.paused or self._tried(_TRIAL, _TRIAL_SHARE if self._bounds else _SILENT_SHARE)
+        if known is None or bound is None or not tried:
             return False
-        return self._bounds[-1][1] - known > _LOOSER * (bound - known) and self._slow(known)
+        own = self._bounds[-1][1] if self._bounds else self._most
+        return own - known > _LOOSER * (bound - known) and self._slow(known)
 
     def _tried(self, seconds: float, share: float) -> bool:
         """Return whether it has had so many seconds, and such a share of the time."""
@@ -205,6 +208,7 @@ class Beside:
             self._open.wait()  # what is known by then may say that it is not wanted
             if not self._unwanted.is_set():
                 costs, thrown = self._make(), 0.0
+                self._most = float(costs.bound(0))
                 if not costs.feasible:
                     self._say(partial(self._listener.proven, None))
                 while costs.feasible and not self._over:

@@ -138,6 +138,14 @@ def test_it_ends_where_it_is_slow_and_its_bound_is_loose(bounds, own, hopeless):
     assert not search.hopeless(None, own)
 
 
+@pytest.mark.parametrize(("spent", "own", "hopeless"), [(20, 30, True), (20, 60, False), (8, 30, False)])
+def test_one_that_proves_nothing_for_long_ends_where_ours_is_tighter_by_far_than_none(spent, own, hopeless):
+    search = Beside.__new__(Beside)
+    search.begun, search.paused = time.perf_counter() - spent, False
+    search._listener, search._bounds, search._most = Heard(seconds=20).listener(), [], 100.0
+    assert search.hopeless(10, own) == hopeless
+
+
 def test_behind_other_work_it_pauses_where_it_is_slow_until_it_is_told_to_go_on(monkeypatch):
     monkeypatch.setattr(module, "_ALONE", 0.1)
     monkeypatch.setattr(module, "_ALONE_SHARE", 0.0)
