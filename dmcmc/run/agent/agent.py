@@ -107,6 +107,11 @@ class Agent:
         return self.enumerated and self.above.liftable(self.local)
 
     @property
+    def awaits_lift(self) -> bool:
+        """Whether a lift is yet to show what it brings: so long ascent, of which little is hoped there, waits."""
+        return self.may_lift and self.above.lifted is not None and self.above.lifted.unknown
+
+    @property
     def may_improve(self) -> bool:
         """Whether more time could change the table."""
         return not (self.table.exact or (self.below.exhausted and self.above.exhausted) or self._closed())

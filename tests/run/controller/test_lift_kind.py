@@ -6,6 +6,7 @@ import pytest
 
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.run.controller.offer import SEMIDEFINITE, Grant
+from dmcmc.run.kinds.bound import Bound
 from dmcmc.run.kinds.lift import SemidefiniteLift
 from dmcmc.run.kinds.protocol import Slice, Standing, Turn
 
@@ -15,8 +16,11 @@ class Pretending:
 
     def __init__(self, known, quick=True):
         self.may_improve = self.may_lift = True
+        self.awaits_lift = not known
         self.weight, self.left, self.given = 1.0, 10.0, []
-        self.above = SimpleNamespace(quick_to_lift=lambda seconds: quick, pay=lambda s: 2.5 if known else 0.0)
+        self.above = SimpleNamespace(
+            exhausted=False, quick_to_lift=lambda seconds: quick, pay=lambda s: 2.5 if known else 0.0
+        )
 
     def lift_rows(self, limits, seconds):
         self.given.append(seconds)
@@ -48,3 +52,8 @@ def test_agents_have_a_thread_each_and_so_more_seconds_than_they_are_granted(thr
     assert [agent.given for agent in agents] == [[1.5 * min(threads, 2)]] * 2 + [[]]
     (brought,) = work.brought
     assert (brought.kind, brought.seconds, brought.closed) == (SEMIDEFINITE, 2.5, 4.0)
+
+
+def test_ascent_waits_until_it_is_known_what_a_lift_brings():
+    agents = {0: Pretending(known=False), 1: Pretending(known=True)}
+    assert [offer.agent for offer in Bound().offers(Standing(agents, {0: 3.0, 1: 5.0}))] == [1]
