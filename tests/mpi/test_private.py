@@ -239,3 +239,10 @@ def test_the_command_line_splits_and_solves(tmp_path):
     files = sorted((tmp_path / "out" / "run.agents").iterdir())
     parts = {k: v for file in files for k, v in json.loads(file.read_text())["assignment"].items()}
     assert len(files) == 5 and secret_problem().evaluate(parts).objective == json.loads(done.stdout)["objective"]
+    (tmp_path / "f.yaml").write_text("problem: {file: p.npz}\nlocal: {method: exact}\n")
+    large = "from dmcmc.run import divided; divided._LARGE = 0; from dmcmc.cli.main import main; import sys; "
+    whole = start(2, "-c", large + "sys.exit(main(sys.argv[1:]))", "run", str(tmp_path / "f.yaml"), "--json")
+    assert whole.returncode == 0, whole.stderr
+    found = json.loads(whole.stdout)
+    assert "deal" in found["control"] and found["objective"] == json.loads(done.stdout)["objective"]
+    assert secret_problem().evaluate(found["assignment"]).objective == found["objective"]
