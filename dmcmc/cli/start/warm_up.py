@@ -12,6 +12,7 @@ from dmcmc.api import generate, solve
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.cache import kernel_folder
 from dmcmc.inference.runtime.errors import DmcmcError
+from dmcmc.run.watch.progress import Silent
 
 # Of each run, once its kernels are compiled: so little that tables may not be through, and all else may be needed.
 _SECONDS = 0.02
@@ -22,6 +23,17 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "Gibbs sampling": {"timeout": _SECONDS, "method": "gibbs"},
     "mini-buckets": {"combine": {"method": "mini-bucket", "z": 2}},
 }
+
+
+class _Numbered(Silent):
+    """Says before each stage which of all runs it is in."""
+
+    def __init__(self, progress: Any, number: str) -> None:
+        self._progress, self._number = progress, number
+
+    def stage(self, title: str, total: int | None = None) -> None:
+        """Begin a stage."""
+        self._progress.stage(f"{self._number}: {title}")
 
 
 def warm_up(device: str, progress: Any) -> tuple[int, float]:
@@ -39,8 +51,9 @@ def warm_up(device: str, progress: Any) -> tuple[int, float]:
         )
     runs = list(product(_problems().items(), _SETTINGS.items()))
     for number, ((what, problem), (how, settings)) in enumerate(runs, 1):
-        progress.stage(f"{number} of {len(runs)}: {what}, {how}")
-        solve(problem, device=device, progress=progress, **{"search": "none", **settings})
+        numbered = _Numbered(progress, f"{number} of {len(runs)}")
+        numbered.stage(f"{what}, {how}")
+        solve(problem, device=device, progress=numbered, **{"search": "none", **settings})
     return sum(1 for _ in folder.rglob("*.nbi")), time.perf_counter() - start
 
 
