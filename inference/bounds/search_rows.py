@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from dmcmc.inference.bounds.branching.engine import CpuEngine
 from dmcmc.inference.bounds.branching.search import RowSearch
 from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device, trusts_new_kernels
+from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 
 
 def row_search(state: DualState, room: int, seconds: float = 0.0) -> RowSearch:
     """Return a search in the rows of a state, on a GPU where it takes so long that this is worth it.
-
-    On a GPU only with ``DMCMC_NEW_KERNELS=1``: no card has run it on waves of several agents.
 
     Parameters
     ----------
@@ -20,7 +18,7 @@ def row_search(state: DualState, room: int, seconds: float = 0.0) -> RowSearch:
     seconds
         That it may take, with those of other agents that it shares waves with.
     """
-    if trusts_new_kernels() and state.backend.bounds_on_gpu(seconds * state.backend.threads):
+    if state.backend.bounds_on_gpu(seconds * state.backend.threads):
         from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
         from dmcmc.inference.bounds.dual.cuda.device import takes
 
@@ -37,7 +35,7 @@ def row_search(state: DualState, room: int, seconds: float = 0.0) -> RowSearch:
 
 def bring_together(states: Sequence[DualState], seconds: float) -> None:
     """Have states on the GPU in one place, where searches of so many seconds are done there: they share waves."""
-    if states and trusts_new_kernels() and states[0].backend.bounds_on_gpu(seconds * states[0].backend.threads):
+    if states and states[0].backend.bounds_on_gpu(seconds * states[0].backend.threads):
         from dmcmc.inference.bounds.dual.cuda.device import places, takes
 
         try:

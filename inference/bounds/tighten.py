@@ -9,7 +9,6 @@ from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
 from dmcmc.inference.bounds.dual.graph import padded
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.device import trusts_new_kernels
 from dmcmc.inference.runtime.parts import Parts
 
 _DUAL = ("dual", "triangles")  # providers that a GPU can work for
@@ -98,8 +97,7 @@ def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, e
 
         for width in sorted(widths):
             device.load_kernels(width)
-            if trusts_new_kernels():
-                engine.load_kernels(width)
+            engine.load_kernels(width)
 
 
 def _at(enough: Callable[[int], bool], place: int) -> Callable[[], bool]:
