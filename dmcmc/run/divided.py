@@ -18,6 +18,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.glance import cells_at_most
+from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Number
@@ -119,7 +120,7 @@ def divided(asked: Problem, config: Settings, world: World, stop: Stop = NO_STOP
 def soon_proven(parts: Divided) -> bool:
     """Return whether exact tables should prove the answer in next to no time: all else may be left until it is needed.
 
-    What combining takes is not looked at. The same on all ranks, and on any machine.
+    What combining takes is looked at where there are many agents. The same on all ranks, and on any machine.
     """
     config, seconds = parts.config, parts.config.budget.time
     if config.local.method not in ("auto", "exact") or config.combine.method == "mini-bucket":
@@ -133,7 +134,16 @@ def soon_proven(parts: Divided) -> bool:
         total += _STEP + COSTS.cell * cells_at_most(scopes, local.domains, local.hidden)
         if total > most:
             return False
-    return True
+    return parts.problem.n_agents <= FEW or total + COSTS.cell * _combined_cells(parts) <= most
+
+
+def _combined_cells(parts: Divided) -> float:
+    """Return the joined cells of combining agents' tables, from above: tables are over whole interfaces."""
+    locals_, problem = parts.division.locals, parts.problem
+    hidden = {v for local in locals_ for v in local.hidden}
+    scopes = [local.interface for local in locals_ if local.hidden]
+    scopes += [factor.scope for factor in problem.factors if hidden.isdisjoint(factor.scope)]
+    return cells_at_most(scopes, problem.domains, [v for v in range(problem.n_variables) if v not in hidden])
 
 
 def is_dealt_out(problem: Problem, config: Settings, world: World) -> bool:

@@ -77,7 +77,7 @@ def solve(
         one rank, the others raise :class:`dmcmc.mpi.world.FailedElsewhere`, or are ended when that rank ends.
     """
     world, progress = world or World(), progress or Silent()
-    told = explain if explain is not None and world.rank == 0 else _ignore
+    told = explain if explain is None or world.rank == 0 else _ignore
     try:
         config = sharing_memory(config, world)
         tables = 0 if problem is None else bytes_of_tables(problem)
@@ -92,6 +92,13 @@ def _ignore(setup: Setup) -> None:
     pass
 
 
+def _seconds_of(explain: Callable[[Setup], None], setup: Setup) -> float:
+    """Say what was chosen; return what that took, which is not the run's time."""
+    start = time.perf_counter()
+    explain(setup)
+    return time.perf_counter() - start
+
+
 def _nominal() -> Rates:
     return NOMINAL
 
@@ -101,7 +108,7 @@ def _solve(
     config: Settings,
     world: World,
     progress: Progress,
-    explain: Callable[[Setup], None],
+    explain: Callable[[Setup], None] | None,
     ending: Ending | None,
 ) -> Result | None:
     """Divide, start the clock, find a first incumbent, plan, and go through the cycles."""
@@ -148,7 +155,7 @@ def _divided(problem: Problem | None, config: Settings, world: World, stop: Stop
 
 
 def _from_tables_to_result(
-    search: Search, setup: Setup, progress: Progress, explain: Callable[[Setup], None], ending: Ending | None
+    search: Search, setup: Setup, progress: Progress, explain: Callable[[Setup], None] | None, ending: Ending | None
 ) -> Result | None:
     """Make tables, combine and improve them, unless a search engine beside it is through first."""
     world, timed, watching = search.world, search.parts.timed, ending or Ending()
@@ -159,7 +166,7 @@ def _from_tables_to_result(
         search.delay(time.perf_counter() - begun)
         with watching.watched(search.stop):
             if search.engine.tries_first():  # then nothing else has to be compiled
-                explain(setup)
+                (explain or _ignore)(setup)
                 return search.early()
     with search.engine.compiling():
         warming = warm_up_solving(setup, world, progress, tiny, search.stoppable)
@@ -173,9 +180,10 @@ def _from_tables_to_result(
             setup = settled(setup)
         stop = search.delay(warming)
         setup = search.engine.settle(setup)
-    explain(setup)
+    if explain is not None:
+        stop = search.delay(world.decided(partial(_seconds_of, explain, setup)))
     with watching.watched(stop), Interrupt(stop, armed=timed and ending is None):
-        run = Run(setup.ending(stop), world, search, progress, explain)
+        run = Run(setup.ending(stop), world, search, progress, explain or _ignore)
         watching.best = run.best_so_far
         try:
             run.first_tables()

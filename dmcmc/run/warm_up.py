@@ -149,6 +149,7 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
         starts = starts_of(priced(search.ascent.graph), np.arange(values.size), values, np.zeros(2, np.uint64), NO_STOP)
         if starts is not None:
             starts.draw(0, 1)
+            compile_matching(np.dtype(np.int64))  # that of larger problems has large buckets
 
     if parts.problem.n_variables > FEW:  # blocks of a problem's variables follow an order
         _load("order search", compile_search, world, progress)
@@ -273,6 +274,8 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         if splits(setup):
             options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
             solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
+            if combine.moment_matching:
+                compile_matching(setup.arithmetic.dtype)  # of large buckets, too
         compile_joins(setup.arithmetic)
         if setup.timed and providers:  # the search begins at what bounds say is good
             compile_rounding()

@@ -28,8 +28,7 @@ def load_joins(dtype: np.dtype[Any]) -> None:
     from dmcmc.inference.elimination.cuda.waves import load_kernels
 
     load_kernels(dtype, MAX_PLUS.operation)
-    if held.stays_from() < held.NEVER:
-        held.load_kernels(dtype)
+    held.load_kernels(dtype)
     arithmetic, plan = _arithmetic(dtype), plan_elimination(_SCOPES, _DOMAINS, [0, 1], [2])
     plans, program = [plan, plan], plan.program
     merged = merge_plans(plans)

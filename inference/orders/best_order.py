@@ -239,6 +239,8 @@ def compile_search() -> None:
     """Compile what orders are searched with, beside pieces."""
     n = FEW + 1
     best_order([(v, (v + 1) % n) for v in range(n)], np.full(n, 2), range(n), budget=1.0)
+    adjacent = np.eye(n, k=1, dtype=np.bool_) | np.eye(n, k=-1, dtype=np.bool_)
+    rule_order(adjacent, np.ones(n), np.ones(n, dtype=np.bool_), RULES[0])  # of agents, for their tree
 
 
 def _exact(

@@ -136,6 +136,10 @@ def test_starts_are_those_of_the_processor(reads, monkeypatch):
 def test_rows_are_those_that_elimination_proves(monkeypatch):
     monkeypatch.setattr(Backend, "samples_on_gpu", lambda self, updates: self.device == "cuda")
     monkeypatch.delattr("dmcmc.samplers.methods.blocks._on_cpu")
+    # Rounding has a test of its own, where the processor's functions are interpreted.
+    monkeypatch.setattr(
+        "dmcmc.samplers.blocks.dual_starts._rounded", lambda rounding, rows, on: rounding.rows(rows, on)
+    )
     problem = replace(deterministic_grid(3, np.random.default_rng(6)), agents=("a", "b"), owner=np.arange(9) // 5)
     locals_, arithmetic = divide(problem).locals, choose_arithmetic(problem.factors)
     local = min(locals_, key=lambda local: local.rows)

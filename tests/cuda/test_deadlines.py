@@ -71,6 +71,7 @@ def test_a_large_launch_is_divided_and_the_tables_are_the_same(monkeypatch):
     counts = []
     for cells in (1 << 36, 500):
         monkeypatch.setattr(gpu_waves, "_LAUNCH", cells)
+        plan = plan_elimination(scopes, domains, [0], [1, 2])  # how its launches are divided is kept with a plan
         hybrid = divide_work(plan, 1)
         h = hybrid.plan.program
         waves = gpu_waves.describe_waves(h, hybrid.first, hybrid.last, hybrid.device_begin, NUMBERS.dtype, 0)

@@ -9,7 +9,9 @@ import pytest
 from support.ranks import needs_mpirun, start
 from support.runs import Slow, answer, begun, dense_problem, finished, hard_problem
 
+import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
@@ -17,6 +19,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run import rank
 from dmcmc.run.controller import controller
+from dmcmc.run.solve import solve
 
 HEAD = """
 import os, signal, sys, threading, time
@@ -271,3 +274,9 @@ def test_with_a_time_budget_tables_are_combined_as_far_as_there_is_time():
     exact = answer(problem, **sections, combine={"method": "exact"}, budget={"time": 60.0})
     assert exact.status == "optimal" and all(agent.z is None for agent in exact.agents)
     assert all(agent.z is None for agent in answer(problem, **sections).agents)
+
+
+def test_saying_what_was_chosen_is_not_the_runs_time():
+    problem = dmcmc.generate("meeting-scheduling", agents=3, variables_per_agent=4, domain_size=6)
+    result = solve(problem, Settings(budget=Budget(time=20.0)), explain=lambda setup: time.sleep(0.8))
+    assert result.time < 0.8

@@ -17,7 +17,7 @@ from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, LARGE, 
 from dmcmc.inference.elimination.plan import Program
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.device import Device, shared_device, trusts_new_kernels
+from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 
 _LARGE_MESSAGE = 1 << 22  # entries of a message that keep the GPU busy in large tiles
@@ -162,7 +162,7 @@ def run_waves(queue: Queue, arena: Any, waves: Waves, meta: Any, lowest: Any, op
     sums = device.buffer("sums" + slot, waves.sums, dtype)
     start = device.buffer("start" + slot, waves.start, np.dtype(np.int64))
     repeated: dict[int, Callable[[int, int, int | tuple[int, int]], None]] = {}
-    at_once = stream == 0 and trusts_new_kernels()  # Numba takes longer to launch a kernel than small ones run
+    at_once = stream == 0  # Numba takes longer to launch a kernel than small ones run
     for (number, table, blocks), cells in zip(waves.launches.tolist(), waves.cells.tolist(), strict=True):
         queue.add(cells)
         kernel = prepare if number < 0 else join_kernel(dtype, number, operation).launch

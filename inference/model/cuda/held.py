@@ -8,7 +8,7 @@ import numpy as np
 
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.flat import FlatTables
-from dmcmc.inference.runtime.device import is_out_of_memory, shared_device, trusts_new_kernels
+from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.types import Array
 
 NEVER = 1 << 62
@@ -177,7 +177,7 @@ class _Owner:
 
 def stays_from() -> int:
     """Return the entries from which tables that eliminations leave stay on the device."""
-    return _STAYS if trusts_new_kernels() else NEVER
+    return _STAYS
 
 
 def load_kernels(dtype: np.dtype[Any]) -> None:

@@ -42,10 +42,16 @@ def listed():
     )
 
 
+def alone():
+    """Agents of one variable each: their tables are nothing, combining them takes an order of 10^8 cells and more."""
+    return dmcmc.generate("random", agents=20, variables_per_agent=1, domain_size=5, global_density=0.5, seed=1)
+
+
 KINDS = {
     "hidden variables, whole numbers": (hard_problem, {}),
     "hard constraints, samples asked for": (forbidding, {"local": {"method": "annealing"}}),
     "belief, one agent, filtered": (belief, {"local": {"cells": 100}}),
+    "agents of one variable": (alone, {}),
     "a list, samples asked for": (listed, {"local": {"method": "annealing", "bound": "dual+mini-bucket"}}),
 }
 

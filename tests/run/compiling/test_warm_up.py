@@ -120,6 +120,13 @@ def test_tables_that_take_next_to_no_time_are_known(variables, local, budget, so
     assert soon_proven(divided(problem, settings, World())) == soon
 
 
+@pytest.mark.parametrize(("density", "soon"), [(0.1, True), (0.9, False)])
+def test_many_agents_of_one_variable_are_soon_proven_where_they_are_soon_combined(density, soon):
+    problem = dmcmc.generate("random", agents=20, variables_per_agent=1, domain_size=5, global_density=density, seed=1)
+    settings = Settings(budget=Budget(time=5.0))
+    assert soon_proven(divided(problem, settings, World())) == soon
+
+
 def test_a_search_that_is_needed_after_all_is_compiled_while_the_clock_stands_still():
     search = begun(dense_problem(1), budget={"time": 60.0}).search
     until, start = search.stop.until, search.incumbent.start
