@@ -6,7 +6,8 @@
 Multistart coordinate ascent, DSA-B, DSA-C (each with four probabilities in turn) and MGM2 run as long as the longest
 time, compiled, on as many cores as ``dmcmc solve --timeout`` has, whose clock starts when kernels are compiled, too.
 All assignments are evaluated on the problem; one is better that breaks fewer hard constraints, or else has the better
-objective. The table has the best peer, what it found in each time, and ours; ``--before`` adds another version's.
+objective. The table has the best peer, what it found in each time, and ours (`infeasible`: proven to be so);
+``--before`` adds another version's.
 """
 
 import json
@@ -156,8 +157,9 @@ def table(say: Report, given: Namespace, senses: dict[str, str], versions: list[
             peer, theirs = best_peer(lines.get(f"{name}|peers", {}), seconds, sense)
             cells: list[object] = [name, seconds, peer, shown(theirs, sense)]
             for version in versions:
-                ours = worth_of(lines.get(f"{name}|{version}|{seconds:g}"), sense)
-                word = verdict(ours, theirs)
+                line = lines.get(f"{name}|{version}|{seconds:g}")
+                ours = worth_of(line, sense)
+                word = "infeasible" if line and line.get("status") == "infeasible" else verdict(ours, theirs)
                 cells += [shown(ours, sense), word]
                 key = (version, seconds, word.split()[0])
                 counts[key] = counts.get(key, 0) + 1

@@ -12,6 +12,7 @@ from dmcmc.config import settings as configured
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.dpop.util_and_value import Node, util_step
 from dmcmc.mpi.world import World
+from dmcmc.run import divided as dividing
 from dmcmc.run.divided import sharing_memory
 from dmcmc.run.setup import prepare
 
@@ -33,6 +34,7 @@ class Shared(World):
 def machine(monkeypatch):
     def has(size):
         monkeypatch.setattr(configured, "free_memory", lambda: size)
+        monkeypatch.setattr(dividing, "_automatic_memory", lambda ranks, second: configured.automatic_memory(ranks))
 
     return has
 
