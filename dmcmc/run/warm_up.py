@@ -1,23 +1,17 @@
 """Compile what a run will use before its clock starts: the first time only.
 
 Kernels are compiled by solving tiny problems, in three parts: what plans any run, what searches for its first
-incumbent, and then, once it is known what the agents do, what they do it with. A marker beside the compiled kernels
-says that they are there. On several ranks one of each node compiles, and the others wait: all of them at once would do
-the same work, and race for the same files.
+incumbent, and then, once it is known what the agents do, what they do it with.
 """
 
-import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
-from dmcmc.config.document import Document
-from dmcmc.config.settings import Settings, settings_of
+from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.branching.search import compile_branching
 from dmcmc.inference.bounds.dual.rounding import compile_rounding
 from dmcmc.inference.bounds.semidefinite.lift import compile_lift, suits
@@ -25,18 +19,16 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import compile_joins
 from dmcmc.inference.incomplete.filtering import compile_filtering
 from dmcmc.inference.minibuckets.matching import compile_matching, with_headroom
-from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.sparse import SparseFactor
-from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import STAKE, best_order, compile_search
 from dmcmc.inference.orders.glance import AT_A_GLANCE
 from dmcmc.inference.orders.pieces import compile_pieces
 from dmcmc.inference.orders.subsets import FEW
-from dmcmc.inference.runtime.cache import warm_marker
-from dmcmc.inference.runtime.compile import counted_compiling
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.mpi.world import World
 from dmcmc.run.combination import splits
+from dmcmc.run.compiling import first_time
+from dmcmc.run.compiling.tiny import settings, tiny, with_a_list
 from dmcmc.run.divided import Divided
 from dmcmc.run.setup import Setup, prepare
 from dmcmc.run.watch.progress import Progress
@@ -52,42 +44,21 @@ from dmcmc.samplers.model.chain_model import is_compact
 
 Solve = Callable[[Problem, Settings], object]  # as the run itself: work that may be stopped has kernels of its own
 
-_LOG = logging.getLogger(__name__)
-_TITLE = "compiling kernels, once"
 _GLANCE = 100_000  # words of search that show whether a plan is large
-_TURN = 0.001  # seconds of chains that earn block moves a turn
-_TOLD = 2.0  # seconds between two lines on how many kernels are compiled
-_PARTS = {  # what there is to compile, by how its name begins: what for, and about how many kernels
-    "planning": ("plans", 4),
-    "rates": ("how fast this machine is", 44),
-    "order ": ("orders", 30),
-    "search": ("the first assignment", 8),
-    "chains": ("better assignments", 55),
-    "orders": ("orders of large plans", 19),
-    "solving": ("tables", 8),
-    "undivided": ("split buckets", 20),
-    "filtering": ("filters", 15),
-    "branching": ("branch and bound", 17),
-}
 _SWEEPS = 200  # of a tiny search
-_MORE = {"int32": 0, "int64": 1 << 29, "float64": 1 << 61}  # a utility that needs these numbers
-
-WARM_UP = 600.0  # seconds that a tiny problem has: more than it takes to compile
-
-_LOADED: set[str] = set()  # what this process has searched with
-_AT_WORK: list[str] = []  # what is being compiled
+_TURN = 0.001  # seconds of chains that earn block moves a turn
 
 
 def warm_up_planning(problem: Problem | None, config: Settings, world: World, progress: Progress) -> None:
     """Compile what prepares any run, and load it; the problem may be None on other ranks than the first."""
 
     def work() -> None:
-        prepare(_tiny(np.dtype(np.int32)), _config({"method": config.local.method}), World())
+        prepare(tiny(np.dtype(np.int32)), settings({"method": config.local.method}), World())
 
-    _load("planning", work, world, progress)
+    first_time.load("planning", work, world, progress)
     timed = config.budget.time is not None
     if world.decided(lambda: problem is not None and _searches(problem, timed)):
-        _load("order search", compile_search, world, progress)
+        first_time.load("order search", compile_search, world, progress)
 
 
 def warm_up_weighing(config: Settings, world: World, progress: Progress) -> float:
@@ -97,7 +68,7 @@ def warm_up_weighing(config: Settings, world: World, progress: Progress) -> floa
     """
     start = time.perf_counter()
     if config.local.method == "auto":
-        _load("rates", _measure, world, progress)
+        first_time.load("rates", _measure, world, progress)
     return time.perf_counter() - start
 
 
@@ -116,6 +87,27 @@ def _searches(problem: Problem, timed: bool) -> bool:
     )
 
 
+def warm_up_orders(parts: Divided, world: World, progress: Progress) -> float:
+    """Compile what orders of large plans are searched with, where there are any; return the seconds that this took."""
+
+    def large(local: LocalProblem) -> bool:
+        if len(local.hidden) <= FEW:
+            return False
+        scopes = [f.scope for f in local.factors]
+        order = best_order(scopes, local.domains, local.hidden, local.interface, budget=_GLANCE, stake=0)
+        return order.cells >= STAKE
+
+    start, whole = time.perf_counter(), parts.problem
+    everyone = [factor.scope for factor in whole.factors], whole.domains, range(whole.n_variables)
+    plans = parts.config.local.method in ("auto", "exact") and (
+        any(map(large, parts.division.locals))
+        or (whole.n_variables > FEW and best_order(*everyone, budget=_GLANCE, stake=0).cells >= STAKE)
+    )
+    if plans:
+        first_time.once("orders", compile_pieces, world, progress)
+    return time.perf_counter() - start
+
+
 def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
     """Compile what finds and polishes the first incumbent, and load it: that takes longer than to find one.
 
@@ -130,7 +122,7 @@ def warm_up_search(parts: Divided, world: World, progress: Progress) -> float:
     def work() -> None:
         _tiny_search(dtype, dense, compact=True).first()
 
-    _load(f"search {dtype} {dense}", work, world, progress)
+    first_time.load(f"search {dtype} {dense}", work, world, progress)
     return time.perf_counter() - start
 
 
@@ -152,8 +144,17 @@ def warm_up_chains(parts: Divided, world: World, progress: Progress) -> float:
             compile_matching(np.dtype(np.int64))  # that of larger problems has large buckets
 
     if parts.problem.n_variables > FEW:  # blocks of a problem's variables follow an order
-        _load("order search", compile_search, world, progress)
-    _load(f"chains {' '.join(map(str, what))}", work, world, progress)
+        first_time.load("order search", compile_search, world, progress)
+    first_time.load(f"chains {' '.join(map(str, what))}", work, world, progress)
+    return time.perf_counter() - start
+
+
+def warm_up_branching(world: World, progress: Progress) -> float:
+    """Compile branch and bound, and load it; return the seconds that this took."""
+    from dmcmc.samplers.branch_and_bound.engine import compile_search as compile_branching
+
+    start = time.perf_counter()
+    first_time.load("branching", compile_branching, world, progress)
     return time.perf_counter() - start
 
 
@@ -170,42 +171,8 @@ def _kinds_of(parts: Divided) -> tuple[np.dtype[Any], bool, bool]:
 
 def _tiny_search(dtype: np.dtype[Any], dense: bool, compact: bool) -> LocalSearch:
     """Return a search of a tiny problem that uses the same kernels."""
-    problem = _tiny(np.dtype(np.int32), [dtype], hard=not compact)
-    return LocalSearch(problem if dense else _with_a_list(problem), problem, 0, 1, NO_STOP)
-
-
-def _load(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:
-    """Do something on one rank of each node if it never was, and in this process: kernels are read from the disk."""
-
-    def loaded() -> None:
-        work()
-        _LOADED.add(what)
-
-    _once(what, loaded, world, progress)
-    if what not in _LOADED and not numba.config.DISABLE_JIT:
-        with suppress(Exception):  # the run itself will tell what is wrong with it
-            loaded()
-
-
-def warm_up_orders(parts: Divided, world: World, progress: Progress) -> float:
-    """Compile what orders of large plans are searched with, where there are any; return the seconds that this took."""
-
-    def large(local: LocalProblem) -> bool:
-        if len(local.hidden) <= FEW:
-            return False
-        scopes = [f.scope for f in local.factors]
-        order = best_order(scopes, local.domains, local.hidden, local.interface, budget=_GLANCE, stake=0)
-        return order.cells >= STAKE
-
-    start, whole = time.perf_counter(), parts.problem
-    everyone = [factor.scope for factor in whole.factors], whole.domains, range(whole.n_variables)
-    plans = parts.config.local.method in ("auto", "exact") and (
-        any(map(large, parts.division.locals))
-        or (whole.n_variables > FEW and best_order(*everyone, budget=_GLANCE, stake=0).cells >= STAKE)
-    )
-    if plans:
-        _once("orders", compile_pieces, world, progress)
-    return time.perf_counter() - start
+    problem = tiny(np.dtype(np.int32), [dtype], hard=not compact)
+    return LocalSearch(problem if dense else with_a_list(problem), problem, 0, 1, NO_STOP)
 
 
 class _Needs(NamedTuple):
@@ -248,7 +215,7 @@ def _needs_of(setup: Setup, stoppable: bool) -> _Needs:
 
 def solving_is_compiled(setup: Setup, world: World, stoppable: bool) -> bool:
     """Return whether :func:`warm_up_solving` would find everything there; called by all ranks."""
-    return not any(world.allgather(_missing(_needs_of(setup, stoppable).name, world)))
+    return not any(world.allgather(first_time.is_missing(_needs_of(setup, stoppable).name, world)))
 
 
 def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve, stoppable: bool) -> float:
@@ -265,15 +232,15 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
     methods, providers, listed, combine = needs.methods, needs.providers, needs.listed, setup.config.combine
 
     def work() -> None:
-        problem = _tiny(setup.arithmetic.dtype, needs.tables, needs.wide, inside=not needs.compact)
+        problem = tiny(setup.arithmetic.dtype, needs.tables, needs.wide, inside=not needs.compact)
         for method in methods:
             for bound in providers if method != "exact" and providers else ["none"]:
                 local: dict[str, Any] = {"method": method, "runs": 2, "samples": 20, "bound": bound}
                 local |= {"rows": 2} if listed and method != "exact" else {}
-                solve(problem, _config(local, polish=setup.config.polish))
+                solve(problem, settings(local, polish=setup.config.polish))
         if splits(setup):
             options = {"method": "mini-bucket", "z": 1, "partition": combine.partition}
-            solve(problem, _config({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
+            solve(problem, settings({"method": "exact"}, options | {"moment_matching": combine.moment_matching}))
             if combine.moment_matching:
                 compile_matching(setup.arithmetic.dtype)  # of large buckets, too
         compile_joins(setup.arithmetic)
@@ -285,7 +252,7 @@ def warm_up_solving(setup: Setup, world: World, progress: Progress, solve: Solve
         if any("mini-bucket" in one for one in providers):  # the buckets of larger agents are split
             compile_matching(np.dtype(np.int64))
 
-    _once(needs.name, work, world, progress)
+    first_time.once(needs.name, work, world, progress)
     return time.perf_counter() - start
 
 
@@ -302,12 +269,12 @@ def warm_up_undivided(parts: Divided, world: World, progress: Progress, eliminat
     def work() -> None:
         options = {"method": "mini-bucket", "z": 2, "partition": combine.partition}
         matched = options | {"moment_matching": combine.moment_matching}
-        eliminate(_tiny(dtype, [dtype]), _config({}, matched))
+        eliminate(tiny(dtype, [dtype]), settings({}, matched))
         if combine.moment_matching:
             compile_matching(dtype)
 
     if combine.method != "exact":
-        _once(f"undivided {dtype} {combine.partition} {combine.moment_matching}", work, world, progress)
+        first_time.once(f"undivided {dtype} {combine.partition} {combine.moment_matching}", work, world, progress)
     return time.perf_counter() - start
 
 
@@ -316,134 +283,11 @@ def warm_up_filtering(setup: Setup, world: World, progress: Progress) -> float:
     start, arithmetic = time.perf_counter(), setup.arithmetic
     if any(map(setup.filters, range(setup.problem.n_agents))):
         what = f"filtering {with_headroom(arithmetic).dtype}"
-        _once(what, partial(compile_filtering, arithmetic), world, progress)
+        first_time.once(what, partial(compile_filtering, arithmetic), world, progress)
     return time.perf_counter() - start
-
-
-def warm_up_branching(world: World, progress: Progress) -> float:
-    """Compile branch and bound, and load it; return the seconds that this took."""
-    from dmcmc.samplers.branch_and_bound.engine import compile_search as compile_branching
-
-    start = time.perf_counter()
-    _load("branching", compile_branching, world, progress)
-    return time.perf_counter() - start
-
-
-def _once(what: str, work: Callable[[], None], world: World, progress: Progress) -> None:
-    """Do something on one rank of each node, if it has not been done on this machine before; never fail."""
-    if numba.config.DISABLE_JIT or _AT_WORK:  # what is being done may be a run
-        return
-    marker, missing = warm_marker(what), _missing(what, world)
-    if not any(world.allgather(missing)):
-        return
-    title, about = _title(what)
-    progress.stage(title)
-    if missing:
-        try:
-            _AT_WORK.append(what)
-            with counted_compiling(_now_and_then(progress, title, about)):
-                work()
-            if marker is not None:
-                marker.touch()
-        except Exception as error:  # the run itself will tell what is wrong with it
-            why = f"{type(error).__name__}: {error}"
-            _LOG.warning(f"dmcmc: not all kernels are compiled before the clock starts: {why}")
-        finally:
-            _AT_WORK.remove(what)
-    world.wait()
-
-
-def _missing(what: str, world: World) -> bool:
-    """Return whether this rank would compile something."""
-    if numba.config.DISABLE_JIT or _AT_WORK:
-        return False
-    marker = warm_marker(what)
-    # Without a marker there may be no place for kernels either: every rank compiles its own.
-    return marker is None or (world.local_rank == 0 and not marker.is_file())
-
-
-def _title(what: str) -> tuple[str, int]:
-    """Return what a user is told of something that is compiled, and about how many kernels it has."""
-    purpose, about = next((part for name, part in _PARTS.items() if what.startswith(name)), ("", 0))
-    return f"{_TITLE}: {purpose}" if purpose else _TITLE, about
-
-
-def _now_and_then(progress: Progress, title: str, about: int) -> Callable[[int], None]:
-    """Return what says how many kernels are compiled, every two seconds."""
-    last = time.perf_counter()
-
-    def tell(done: int) -> None:
-        nonlocal last
-        if time.perf_counter() - last >= _TOLD:
-            last = time.perf_counter()
-            progress.stage(f"{title}, {done} of about {about}" if done < about else f"{title}, {done} so far")
-
-    return tell
 
 
 def _kernel(method: str) -> str:
     """Return a name for a local solver that changes with its sources."""
     solver = registry.get(method)
     return compile_chains(solver.sampler).__name__ if isinstance(solver, ChainSolver) else method
-
-
-def _config(local: dict[str, Any], combine: dict[str, Any] | None = None, polish: str = "auto") -> Settings:
-    sections = {"local": local, "combine": combine or {}, "device": "cpu", "polish": polish}
-    return settings_of(Document("", sections))
-
-
-def _with_a_list(problem: Problem) -> Problem:
-    """Return a problem with one table as a list of tuples and a default."""
-    *others, last = problem.factors
-    tuples = np.zeros((1, len(last.scope)), dtype=np.int32)
-    listed = SparseFactor(last.scope, last.shape, tuples, last.table.reshape(-1)[:2])
-    return Problem(problem.variables, problem.domains, problem.agents, problem.owner, (*others, listed))
-
-
-def _tiny(
-    dtype: np.dtype[Any],
-    tables: Sequence[np.dtype[Any]] = (np.dtype(np.int32),),
-    wide: bool = False,
-    hard: bool = True,
-    inside: bool = False,
-) -> Problem:
-    """Return four agents of three variables, with every kind of factor.
-
-    Parameters
-    ----------
-    dtype
-        Numbers that the sums need.
-    tables
-        Those of the agents' own tables.
-    wide
-        Whether a variable has more values than a byte counts.
-    hard
-        Whether something is forbidden.
-    inside
-        Whether that is a value of a variable that an agent has to itself, too.
-    """
-    rng, agents, own = np.random.default_rng(0), 4, 3
-    n = agents * own
-    owner = np.repeat(np.arange(agents), own)
-    domains = np.full(n, 3)
-    domains[-1] = 300 if wide else 3
-    scopes: list[tuple[int, ...]] = [(v,) for v in range(n)]
-    scopes += [(a, b) for b in range(n) for a in range(b) if owner[a] == owner[b]]
-    scopes += [(a, a + 1, a + 2) for a in range(0, n, own)]
-    scopes += [(a, b) for b in range(0, n, own) for a in range(0, b, own)]
-    factors = []
-    for scope in scopes:
-        table = rng.integers(0, 100, [int(domains[v]) for v in scope]).astype(tables[owner[scope[0]] % len(tables)])
-        if (hard and scope == (0,)) or (inside and scope == (1,)):
-            table[0] = forbidden_value(table.dtype)
-        if scope == scopes[-1]:
-            kind = np.dtype(np.int64) if dtype.kind == "f" and tables[0].kind == "i" else table.dtype
-            table = table.astype(kind) + np.array(_MORE[dtype.name], dtype=kind)
-        factors.append(Factor(scope, table))
-    return Problem(
-        variables=tuple(f"x{v}" for v in range(n)),
-        domains=domains,
-        agents=tuple(f"a{a}" for a in range(agents)),
-        owner=owner,
-        factors=tuple(factors),
-    )

@@ -29,7 +29,8 @@ def stick(point):
     real = getattr(home, name)
 
     def stuck(*arguments, **options):
-        if getattr(sys.modules.get("dmcmc.run.warm_up"), "_AT_WORK", None):  # a tiny problem's, for its kernels
+        # A tiny problem is solved for its kernels.
+        if getattr(sys.modules.get("dmcmc.run.compiling.first_time"), "_AT_WORK", None):
             return real(*arguments, **options)
         Path(os.environ["STUCK"]).write_text(str(os.getpid()))
         while True:

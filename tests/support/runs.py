@@ -19,7 +19,7 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run import solve as solving
-from dmcmc.run import warm_up
+from dmcmc.run.compiling import first_time
 from dmcmc.run.rank import Run
 from dmcmc.run.search import begin
 from dmcmc.run.setup import prepare
@@ -128,7 +128,7 @@ def forget():
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
-    warm_up._LOADED.clear()
+    first_time._LOADED.clear()
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def clocked(monkeypatch):
 
     started = solving.divided
     with monkeypatch.context() as patched:
-        patched.setattr(warm_up, "warm_marker", lambda what: None)
+        patched.setattr(first_time, "warm_marker", lambda what: None)
         for name in dir(solving):
             if name.startswith("warm_up"):
                 patched.setattr(solving, name, beyond_the_clock(getattr(solving, name)))

@@ -17,6 +17,8 @@ from dmcmc.mpi.world import World
 from dmcmc.run import first_tables, warm_up
 from dmcmc.run import solve as solving
 from dmcmc.run.combination import arithmetic_for
+from dmcmc.run.compiling import first_time
+from dmcmc.run.compiling.tiny import tiny
 from dmcmc.run.divided import divided, soon_proven
 from dmcmc.run.setup import prepare
 from dmcmc.run.warm_up import warm_up_chains, warm_up_solving
@@ -47,24 +49,24 @@ def counted(world=None, what="a run", fail=False):
         if fail:
             raise ValueError("broken")
 
-    warm_up._once(what, work, world or World(), stages)
+    first_time.once(what, work, world or World(), stages)
     return len(done), stages.titles
 
 
 def test_what_has_been_compiled_is_not_compiled_again(folder):
-    assert counted() == (1, [warm_up._TITLE])
+    assert counted() == (1, [first_time._TITLE])
     assert counted() == (0, [])
-    assert counted(what="another run") == (1, [warm_up._TITLE])
+    assert counted(what="another run") == (1, [first_time._TITLE])
 
 
 def test_a_user_reads_what_is_compiled_and_how_many_kernels_are_left(monkeypatch):
-    monkeypatch.setattr(warm_up, "_TOLD", 0.0)
+    monkeypatch.setattr(first_time, "_TOLD", 0.0)
     stages = Stages()
-    title, about = warm_up._title("search int32 True")
-    tell = warm_up._now_and_then(stages, title, about)
+    title, about = first_time._title("search int32 True")
+    tell = first_time._now_and_then(stages, title, about)
     tell(1)
     tell(about + 1)
-    start = f"{warm_up._TITLE}: the first assignment, "
+    start = f"{first_time._TITLE}: the first assignment, "
     assert stages.titles == [f"{start}1 of about {about}", f"{start}{about + 1} so far"]
 
 
@@ -76,11 +78,11 @@ def test_a_marker_holds_for_the_sources_that_were_compiled(folder, monkeypatch):
 
 def test_what_plans_a_run_is_read_from_the_disk_before_the_clock_starts(monkeypatch):
     done = []
-    monkeypatch.setattr(warm_up, "_once", lambda *rest: None)
-    monkeypatch.setattr(warm_up, "_LOADED", set())
+    monkeypatch.setattr(first_time, "once", lambda *rest: None)
+    monkeypatch.setattr(first_time, "_LOADED", set())
     monkeypatch.setattr(warm_up, "prepare", lambda *rest: done.append(1))
     for _ in range(2):
-        warm_up.warm_up_planning(warm_up._tiny(np.dtype(np.int32)), Settings(), World(), Stages())
+        warm_up.warm_up_planning(tiny(np.dtype(np.int32)), Settings(), World(), Stages())
     assert len(done) == (0 if numba.config.DISABLE_JIT else 1)
 
 
@@ -190,9 +192,9 @@ def test_one_rank_of_a_node_compiles_and_all_wait_for_it(folder):
             local_rank=local_rank, allgather=lambda own: [own, missing], wait=lambda: waited.append(local_rank)
         )
 
-    assert counted(world(1, True)) == (0, [warm_up._TITLE])
-    assert counted(world(0, False)) == (1, [warm_up._TITLE])
-    assert counted(world(0, True)) == (0, [warm_up._TITLE])  # another node compiles
+    assert counted(world(1, True)) == (0, [first_time._TITLE])
+    assert counted(world(0, False)) == (1, [first_time._TITLE])
+    assert counted(world(0, True)) == (0, [first_time._TITLE])  # another node compiles
     assert counted(world(1, False)) == (0, [])
     assert waited == [1, 0, 0]
 
@@ -210,7 +212,7 @@ def test_one_rank_of_a_node_compiles_and_all_wait_for_it(folder):
 )
 @pytest.mark.parametrize("wide", [False, True])
 def test_the_tiny_problem_has_the_tables_of_the_run_and_needs_its_numbers(numbers, tables, wide):
-    problem = warm_up._tiny(np.dtype(numbers), [np.dtype(t) for t in tables], wide)
+    problem = tiny(np.dtype(numbers), [np.dtype(t) for t in tables], wide)
     assert arithmetic_for(problem, Combine()).dtype.name == numbers
     assert {f.table.dtype.name for f in problem.factors[:-1]} == set(tables)
     assert (problem.domains.max() > 256) == wide and problem.forbidden_entries() == 1
@@ -223,7 +225,7 @@ def test_time_is_counted_after_compiling(monkeypatch):
         slept.append(what)
         time.sleep(0.3)
 
-    monkeypatch.setattr(warm_up, "_once", once)
+    monkeypatch.setattr(first_time, "once", once)
     problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
     start = time.perf_counter()
     result = dmcmc.solve(problem, timeout=5)
@@ -249,10 +251,10 @@ def test_a_second_run_compiles_nothing(folder, monkeypatch):
     problem = random_problem(3, variables=6, agents=3, domain=3, factors=9)
     stages = Stages()
     dmcmc.solve(problem, method="gibbs", timeout=1, progress=stages)
-    assert sum(title.startswith(warm_up._TITLE) for title in stages.titles) >= 4
+    assert sum(title.startswith(first_time._TITLE) for title in stages.titles) >= 4
     again = Stages()
     dmcmc.solve(problem, method="gibbs", timeout=1, progress=again)
-    assert not any(title.startswith(warm_up._TITLE) for title in again.titles)
+    assert not any(title.startswith(first_time._TITLE) for title in again.titles)
 
 
 @pytest.mark.parametrize(("bound", "compiled"), [("mini-bucket", ["int64"]), ("dual", [])])
@@ -269,7 +271,7 @@ def test_block_moves_anneal_before_the_clock_starts(monkeypatch):
     """What they ask the first time is compiled then."""
     problem, asked = random_problem(3, variables=6, agents=3, domain=3, factors=9), []
     monkeypatch.setattr(search, "typical_spread", lambda graph, values: asked.append(1) or 1.0)
-    monkeypatch.setattr(warm_up, "_load", lambda what, work, *rest: work())
+    monkeypatch.setattr(first_time, "load", lambda what, work, *rest: work())
     warm_up_chains(divided(problem, Settings(), World()), World(), Stages())
     assert asked
 
