@@ -275,15 +275,20 @@ def _exact_tables(
         exact = []
     stop = setup.backend.stop.by(_exact_end(setup))
     settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop), team=team)
-    needed = [(local, seconds) for local, seconds in exact if setup.surveys[local.agent].obstacle]
-    others = [(local, seconds) for local, seconds in exact if not setup.surveys[local.agent].obstacle]
-    found = eliminate_in_turn(others, settings, setup.timed, finished=finished)
-    if needed:  # there is no other way
-        settings = replace(settings, backend=setup.backend)
+    sure = setup.timed and setup.never_given_up
+
+    def has_to_be(local: LocalProblem) -> bool:
+        return sure or bool(setup.surveys[local.agent].obstacle)
+
+    found = eliminate_in_turn([one for one in exact if not has_to_be(one[0])], settings, setup.timed, finished=finished)
+    if needed := [one for one in exact if has_to_be(one[0])]:  # there is no other way
+        stop = setup.backend.stop.later(_GRACE) if sure else setup.backend.stop
+        settings = replace(settings, backend=replace(setup.backend, stop=stop))
         more = eliminate_in_turn(needed, settings, setup.timed, patient=True, finished=finished)
-        if more.given_up:
+        if more.given_up and (stop.over or not sure):
             raise OutOfTime("out of time")
         found.tables.update(more.tables)
+        found.given_up.update(more.given_up)  # memory was short
     if found.given_up and not setup.timed and setup.config.local.method == "exact":
         raise OutOfMemory("local.method: exact: an agent's tables do not fit beside the others'; raise budget.memory")
     found.tables.update(kept)

@@ -96,11 +96,17 @@ class Setup(Divided):
             return None
         return exact_option(work, self.limits, self.rates).seconds
 
+    @property
+    def never_given_up(self) -> bool:
+        """Whether exact agents stay exact whatever the clock says: nothing else is compiled for them."""
+        budget = self.config.budget.time
+        exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
+        return budget is None or exact <= _SERIOUS * budget
+
     def possible(self, agents: Iterable[int]) -> list[tuple[int, Choice]]:
         """Return what agents do; of exact ones that may be given up, what they do then, too."""
-        budget, found = self.config.budget.time, [(agent, self.choices[agent]) for agent in agents]
-        exact = sum(choice.seconds for choice in self.choices if choice.method == "exact")
-        if budget is None or exact <= _SERIOUS * budget:
+        found = [(agent, self.choices[agent]) for agent in agents]
+        if self.never_given_up:
             return found
         doubtful = [agent for agent, choice in found if choice.method == "exact" and not self.surveys[agent].obstacle]
         return found + [

@@ -238,7 +238,8 @@ def _searched_order(
 def compile_search() -> None:
     """Compile what orders are searched with, beside pieces."""
     n = FEW + 1
-    best_order([(v, (v + 1) % n) for v in range(n)], np.full(n, 2), range(n), budget=1.0)
+    ring = [(v, (v + 1) % n) for v in range(n)]
+    _searched_order(ring, np.full(n, 2), np.arange(n), n, (1.0, NO_STOP, None))
     adjacent = np.eye(n, k=1, dtype=np.bool_) | np.eye(n, k=-1, dtype=np.bool_)
     rule_order(adjacent, np.ones(n), np.ones(n, dtype=np.bool_), RULES[0])  # of agents, for their tree
 

@@ -12,6 +12,7 @@ from support.runs import begun, dense_problem
 import dmcmc
 from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.inference.runtime import cache
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run import first_tables, warm_up
@@ -159,12 +160,24 @@ def test_what_is_proven_while_an_agent_is_eliminated_is_not_sampled_any_more(pro
         raise OutOfTime("out of time")
 
     monkeypatch.setattr(first_tables, "_sampled_agents", sample)
+    monkeypatch.setattr("dmcmc.run.setup._SERIOUS", 0.0)
     run = begun(dense_problem(1), local={"method": "exact"}, budget={"time": 60.0}, search="none")
     monkeypatch.setattr(run, "_ended", lambda: proven)
     run.setup.backend.stop.wish.ask()
     with pytest.raises(OutOfTime):
         run.first_tables()
     assert bool(asked) != proven
+
+
+def test_agents_of_next_to_no_work_stay_exact_when_planning_took_all_the_time(monkeypatch):
+    """Nothing else is compiled for them."""
+    problem = dmcmc.generate("random", agents=6, variables_per_agent=1, domain_size=3, global_density=0.8)
+    run = begun(problem, budget={"time": 60.0}, search="none")
+    run.setup = run.setup.ending(Stop(time.perf_counter() - 0.01))
+    monkeypatch.setattr(first_tables, "_GRACE", 30.0)
+    monkeypatch.setattr(first_tables, "_sampled", None)
+    run.first_tables()
+    assert run.setup.never_given_up and set(run.setup.methods) == {"exact"}
 
 
 def test_what_failed_is_told_in_a_line_and_tried_again_and_is_no_error(folder, caplog):
