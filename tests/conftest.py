@@ -4,8 +4,11 @@ Hypothesis minds no clock: examples compile kernels, and machines are shared. Wh
 together run in several processes; some of them, by their names, in one.
 """
 
+import time
+
 import pytest
 from hypothesis import HealthCheck, settings
+from support.clock import MovableClock
 from support.ranks import needs_mpirun
 
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
@@ -18,6 +21,14 @@ def pytest_xdist_auto_num_workers(config):
     from dmcmc.inference.runtime.threads import cores  # not at the top: numba may have to be told something before
 
     return min(_MOST, cores()) if config.args_source is config.ArgsSource.TESTPATHS else 0
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The clock of all that asks for the time: it may be moved on."""
+    movable = MovableClock()
+    monkeypatch.setattr(time, "perf_counter", movable)
+    return movable
 
 
 @pytest.hookimpl(tryfirst=True)

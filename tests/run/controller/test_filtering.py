@@ -67,11 +67,11 @@ def test_what_has_no_solution_is_proven_to_have_none():
 
 
 def test_a_run_with_a_time_budget_takes_it_as_one_kind_of_work():
-    setup = prepare(alone(3), settings_from(None, {"cells": CELLS, "timeout": 20}), World())
+    setup = prepare(alone(3), settings_from(None, {"cells": CELLS, "timeout": 600}), World())
     assert any("filter" in offer for offer in plan_of(setup).later)
     hopeless = replace(setup, surveys=(setup.surveys[0]._replace(cells=1e30),))
     assert "messages: 8 dense, 0 dense or incomplete" in plan_of(setup).incomplete[0]
     assert setup.filters(0) and not hopeless.filters(0)
-    result = dmcmc.solve(alone(3), cells=CELLS, timeout=20, search="none")
+    result = dmcmc.solve(alone(3), cells=CELLS, timeout=600, search="none")
     assert (result.status, result.objective) == ("optimal", optimum(alone(3)))
     assert result.trace[0].kept is None and result.trace[-1].kept == result.agents[0].kept

@@ -25,7 +25,7 @@ def sampled(setup):
 
 
 def test_agents_left_to_sampling_are_eliminated_when_there_is_time():
-    run = begun(PROBLEM, change=sampled, local={"bound": "none"}, budget={"time": 60.0}, device="cpu")
+    run = begun(PROBLEM, change=sampled, local={"bound": "none"}, budget={"time": 600.0}, device="cpu")
     result = finished(run)  # without a bound nothing else proves it
     assert result.status == "optimal" and result.objective == soundness.optimum(PROBLEM)
     assert "exact" in {agent.method for agent in result.agents}
@@ -38,14 +38,14 @@ def test_a_method_that_was_asked_for_is_not_given_up():
     assert ELIMINATE not in {done.kind for done in result.work}
 
 
-def test_an_elimination_that_was_given_up_stays_on_the_list_with_its_price():
+def test_an_elimination_that_was_given_up_stays_on_the_list_with_its_price(clock):
     offered = []
 
     def direct(directive):
         offered.append([grant for grant in directive.grants if grant.kind == ELIMINATE])
         return directive._replace(stop=True)
 
-    run = begun(PROBLEM, change=lambda setup: Slow.for_agents(setup, [0, 1]), budget={"time": 2.0}, device="cpu")
+    run = begun(PROBLEM, change=lambda setup: Slow.for_agents(setup, [0, 1], clock), budget={"time": 600}, device="cpu")
     result = finished(run, direct)
     assert all(agent.in_vain > 0 and agent.price is not None for agent in run.agents.values())
     (work,) = [done for done in result.work if done.kind == ELIMINATE]
@@ -54,7 +54,7 @@ def test_an_elimination_that_was_given_up_stays_on_the_list_with_its_price():
 
 
 def test_larger_combinations_that_take_too_long_leave_all_as_it_was(monkeypatch):
-    run = begun(PROBLEM, local={"method": "exact"}, budget={"time": 20.0}, device="cpu")
+    run = begun(PROBLEM, local={"method": "exact"}, budget={"time": 600.0}, device="cpu")
     run.first_tables()
     before = run.combine()
     run.agree(before)
