@@ -122,7 +122,9 @@ class Division:
 
     def searching(self, words: float, stop: Stop) -> "Division":
         """Return the same with at most so many words of search for each agent's order, until it is time to end."""
-        return replace(self, locals=tuple(replace(local, search=words, stop=stop) for local in self.locals))
+        found = replace(self, locals=tuple(replace(local, search=words, stop=stop) for local in self.locals))
+        found.__dict__.update({name: self.__dict__[name] for name in ("magnitudes",) if name in self.__dict__})
+        return found
 
     def ordered(self, rank: Mapping[int, int]) -> "Division":
         """Return the same with each agent's hidden variables eliminated by ascending rank."""

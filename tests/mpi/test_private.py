@@ -169,9 +169,11 @@ class Recorder:
 
 comm, world.comm = world.comm, Recorder(world.comm)
 runs = [(sys.argv[1], "exact", "dpop"), (sys.argv[1], "gibbs", "dpop"), (sys.argv[3], "annealing", "dpop")]
-for folder, method, mode in [*runs, (sys.argv[1], "exact", "shared"), (sys.argv[1], "gibbs", "shared")]:
-    sections = {"local": {"method": method, "runs": 2, "samples": 9}, "seed": 5}
-    config = settings_of(Document("", {**sections, "combine": {"mode": mode}}))
+runs += [(sys.argv[1], "exact", "shared"), (sys.argv[1], "gibbs", "shared"), (sys.argv[5], "split", "shared")]
+for folder, method, mode in runs:
+    sections = {"local": {"method": "gibbs" if method == "split" else method, "runs": 2, "samples": 9}, "seed": 5}
+    sections["combine"] = {"method": "mini-bucket", "z": 2} if method == "split" else {}
+    config = settings_of(Document("", {**sections, "combine": {"mode": mode, **sections["combine"]}}))
     result = solve_directory(folder, config, world)
     alone = solve_directory(folder, config, World()) if world.rank == 0 else None
     if world.rank == 0:
@@ -212,7 +214,9 @@ def test_nothing_hidden_crosses_between_ranks_and_the_answer_is_that_of_one(fold
     agent_files.write(few, tmp_path / "few", 1 << 30)
     native.save(few, tmp_path / "few.npz")
     native.save(secret_problem(), tmp_path / "whole.npz")
-    problems = (folder, tmp_path / "whole.npz", tmp_path / "few", tmp_path / "few.npz")
+    dense = dmcmc.generate("random", agents=5, variables_per_agent=4, domain_size=4, interface_variables=2, seed=5)
+    agent_files.write(dense, tmp_path / "dense", 1 << 30)
+    problems = (folder, tmp_path / "whole.npz", tmp_path / "few", tmp_path / "few.npz", tmp_path / "dense")
     done = start(3, "-c", RECORDED, *map(str, problems))
     assert done.returncode == 0, done.stderr
     found, leaks = json.loads(done.stdout)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from dmcmc.config.settings import Combine
+from dmcmc.inference.dpop.division import Division
 from dmcmc.inference.dpop.shares import Shares, shares_beside
 from dmcmc.inference.minibuckets.matching import with_headroom
 from dmcmc.inference.model.arithmetic import LARGEST, Arithmetic, narrowest
@@ -44,6 +45,25 @@ def numbers_of(
     if combine.method == "mini-bucket" and combine.moment_matching:
         arithmetic = with_headroom(arithmetic)
     return arithmetic, sum(count for _, count in parts) + len(constants)
+
+
+def magnitudes_among(division: Division, agents: Sequence[int], placed: Sequence[Sequence[int]], world: World) -> None:
+    """Tell all ranks how large the entries of each agent's factors are together, and those of factors between agents.
+
+    Moment matching has room by that: whoever makes an agent's step has to know it of all agents below.
+
+    Parameters
+    ----------
+    agents
+        This rank's.
+    placed
+        Of each agent the factors between agents that it answers for.
+    """
+    own = {a: sum(magnitude(f.table) for f in division.locals[a].factors) for a in agents}
+    between = {i: magnitude(division.crossing[i].table) for a in agents for i in placed[a]}
+    known, shared = world.merged(own), world.merged(between)
+    every = [known[a] for a in range(len(division.locals))], [shared[i] for i in range(len(division.crossing))]
+    division.__dict__["magnitudes"] = every
 
 
 def shares_among(counted: Sequence[Factor], budget: int, world: World) -> Shares:

@@ -40,7 +40,7 @@ from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of, work_of
 from dmcmc.run.nodes import Sides
 from dmcmc.run.parts.view import View, view_of
-from dmcmc.run.private.agreement import Valued, numbers_of, shares_among, value_of, worth_of_all
+from dmcmc.run.private.agreement import Valued, magnitudes_among, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
 from dmcmc.run.reduced.after import Asked
 from dmcmc.run.setup import Placed, Setup, plan
@@ -218,6 +218,7 @@ class _Run:
         counted = view.counted(self.mine, self.tree.placed)
         arithmetic, factors = numbers_of(counted, view.division.constants, config.combine, world)
         shares = shares_among(counted, config.budget.bytes, world)
+        magnitudes_among(view.division, self.mine, self.tree.placed, world)
         parts = Divided(Asked(view.problem), view.problem, view.problem, config, view.division, arithmetic)
         placed = Placed(self.tree, self.owner, shares, self.told, self.helpers)
         return plan(parts, world, stop=stop, placed=placed), factors
