@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from imports import ROOT
 from support import soundness
+from support.clock import CountingClock
 from support.local_optima import better_by_one, better_by_two, worth
 from support.problem_strategies import mixed_problems, random_problem, random_table
 
@@ -216,8 +218,10 @@ def test_any_number_of_ranks_finds_the_same(name):
     assert max(worth(problem, values) for values in states) == worth(problem, problem.values_of(alone.assignment))
 
 
-def test_a_time_budget_ends_it():
+def test_a_time_budget_ends_it(monkeypatch):
     problem = dmcmc.generate("random-network", nodes=20, domain_size=5, tightness=0.0)
+    dmcmc.solve(problem, algorithm={"name": "dsa", "cycles": 1})  # compiled
+    monkeypatch.setattr(time, "perf_counter", CountingClock(0.001))
     points = []
     result = dmcmc.solve(problem, algorithm="dsa", timeout=0.1, trace=points.append)
     assert result.status == "timeout" and result.cycle > 1 and result.time < 1

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.refusals import refusal
+from support.dcop_examples import refusal
 
 from dmcmc.formats import registry as formats
 from dmcmc.inference.runtime.errors import FileError

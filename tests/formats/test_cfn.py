@@ -3,7 +3,7 @@
 from functools import partial
 
 import pytest
-from support.refusals import refusal
+from support.dcop_examples import refusal
 
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.sparse import SparseFactor

@@ -1,4 +1,9 @@
-"""Small problem files of our own, in the dialects of FRODO and pyDCOP."""
+"""Small problem files of our own, in the dialects of FRODO and pyDCOP, and what readers say of those they refuse."""
+
+import pytest
+
+from dmcmc.formats import registry
+from dmcmc.inference.runtime.errors import DmcmcError
 
 # Three meetings of two agents in FRODO's PEAV form: equal slots across agents, different ones inside.
 FRODO_MEETINGS = """\
@@ -180,3 +185,10 @@ SEEDS = {
         (PYDCOP_MEETINGS + PYDCOP_MEETINGS_DIST).encode(),
     ],
 }
+
+
+def refusal(text, format):
+    """The message, without the name of the text."""
+    with pytest.raises(DmcmcError) as caught:
+        registry.parse(text.encode(), format)
+    return str(caught.value).removeprefix("text: ")

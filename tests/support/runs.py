@@ -81,7 +81,12 @@ class Slow(Backend):
 
     @classmethod
     def for_agents(cls, setup, agents, clock):
-        """The setup with such a backend; the clock stands in for ``time.perf_counter``."""
+        """The setup with such a backend; the clock stands in for ``time.perf_counter``.
+
+        By their prices all agents may take as much of the time: what is next to nothing is never given up.
+        """
+        seconds = setup.config.budget.time / len(setup.choices)
+        setup = replace(setup, choices=tuple(choice._replace(seconds=seconds) for choice in setup.choices))
         plans = tuple(setup.division.locals[a].plan for a in agents)
         return replace(setup, backend=cls(setup.backend.device, setup.backend.threads, slow=plans, clock=clock))
 
