@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -143,6 +144,31 @@ def test_the_garbage_collector_waits_while_a_kernel_is_compiled():
         assert fresh(1) == 2
     assert not heard[0]
     assert gc.isenabled()
+
+
+class Left:
+    """What can be in a circle, and be watched."""
+
+
+def test_what_a_kernel_leaves_is_collected_before_the_next_one_is_compiled_for_the_same():
+    kernel = {"data": {"dispatcher": SimpleNamespace(py_func=test_constants_share_what_is_compiled_for_their_type)}}
+    with event.trigger_event("numba:compile", **kernel):
+        with event.trigger_event("numba:compile", **kernel):
+            left = Left()
+            left.itself, gone = left, weakref.ref(left)
+            del left
+            assert gone() is not None
+        assert gone() is None
+        assert not gc.isenabled()
+
+
+def test_the_passes_over_a_kernel_are_given_back():
+    passes = pytest.importorskip("llvmlite.binding.newpassmanagers")
+    assert numba.njit(lambda x: x + 2)(1) == 3
+    nothing = passes.ffi.ObjectRef._dispose
+    if not numba.config.DISABLE_JIT:
+        assert passes.FunctionPassManager._dispose is not nothing
+        assert passes.ModulePassManager._dispose is not nothing
 
 
 @pytest.mark.parametrize(("module", "counts"), [("dmcmc.inference", [1, 2]), ("elsewhere", [])])
