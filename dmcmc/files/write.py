@@ -16,10 +16,10 @@ from dmcmc.inference.runtime.write import replacing
 
 
 @contextlib.contextmanager
-def writing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def writing(path: str | os.PathLike[str], synced: bool = True) -> Iterator[BinaryIO]:
     """Open a file to write, whole or not at all: a killed run leaves no partial file under this name.
 
-    Folders that are missing are made.
+    Folders that are missing are made. ``synced`` as for :func:`.replacing`.
 
     Raises
     ------
@@ -29,7 +29,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     check_writable(path)
     try:
         Path(os.path.realpath(path)).parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as stream:
+        with replacing(path, synced) as stream:
             yield stream
     except (OSError, ValueError) as error:
         raise _failure(path, getattr(error, "strerror", None) or error) from None

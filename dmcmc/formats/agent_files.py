@@ -16,12 +16,12 @@ from array import array
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, overload
 
 import msgspec
 import numpy as np
 
-from dmcmc.files.write import replace_file
+from dmcmc.files.write import replace_file, writing
 from dmcmc.formats import native
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
@@ -92,7 +92,26 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         return tuple(Factor.of((), table) for table in tables)
 
 
-def divided(problem: Problem, memory: int) -> tuple[Index, list[Problem]]:
+class Parts(Sequence[Problem]):
+    """Each agent's own part of a problem: made when it is asked for, as all of them take more than the problem does."""
+
+    def __init__(self, problem: Problem, index: Index, own: Sequence[Sequence[Factor]]) -> None:
+        self._problem, self._index, self._own = problem, index, own
+
+    def __len__(self) -> int:
+        return len(self._own)
+
+    @overload
+    def __getitem__(self, agent: int) -> Problem: ...
+    @overload
+    def __getitem__(self, agent: slice) -> list[Problem]: ...
+    def __getitem__(self, agent: int | slice) -> Problem | list[Problem]:
+        if isinstance(agent, slice):
+            return [self[one] for one in range(*agent.indices(len(self)))]
+        return _part(self._problem, self._index, range(len(self))[agent], self._own[agent])
+
+
+def divided(problem: Problem, memory: int) -> tuple[Index, Parts]:
     """Return what everybody may know of a problem, and each agent's own part of it.
 
     Raises
@@ -127,7 +146,7 @@ def divided(problem: Problem, memory: int) -> tuple[Index, list[Problem]]:
         constants=tuple(constants),
         entries=tuple(sum(factor.table.size for factor in factors) for factors in own),
     )
-    return index, [_part(dense, index, agent, factors) for agent, factors in enumerate(own)]
+    return index, Parts(dense, index, own)
 
 
 def _part(problem: Problem, index: Index, agent: int, factors: Sequence[Factor]) -> Problem:
@@ -162,8 +181,10 @@ def write(problem: Problem, folder: str | os.PathLike[str], memory: int) -> int:
     (place / INDEX).unlink(missing_ok=True)
     for agent, part in enumerate(parts):
         path = agent_file(place, agent)
-        native.save(part, path)
-        digests.append(hashlib.sha256(path.read_bytes()).hexdigest())
+        data = native.packed(part, path)
+        with writing(path, synced=False) as stream:  # one that does not come to the disk is known by its digest
+            stream.write(data)
+        digests.append(hashlib.sha256(data).hexdigest())
     index = msgspec.structs.replace(index, digests=tuple(digests))
     replace_file(place / INDEX, [msgspec.json.encode(index), "\n"])
     return len(parts)

@@ -19,6 +19,7 @@ problems: ``agent`` (n,), ``dom`` (n,), ``edges`` (m, 2), ``tables`` (concatenat
 """
 
 import contextlib
+import io
 import json
 import math
 import os
@@ -63,13 +64,24 @@ def save(problem: Problem, path: str | os.PathLike[str]) -> None:
     FileError
         If the file cannot be written, or a label is not a string, integer or float.
     """
+    text = _text_for(problem, path)
+    with writing(path) as stream:
+        _write(problem, text, stream)
+
+
+def packed(problem: Problem, path: str | os.PathLike[str]) -> bytes:
+    """Return what :func:`save` writes; the path is for what is said where that cannot be."""
+    stream = io.BytesIO()
+    _write(problem, _text_for(problem, path), stream)
+    return stream.getvalue()
+
+
+def _text_for(problem: Problem, path: str | os.PathLike[str]) -> bytes:
     try:
-        text = _text(problem)
+        return _text(problem)
     except TypeError as error:
         reason = f"labels must be strings, integers or floats ({error})"
         raise FileError(f"{os.fspath(path)}: cannot be written: {reason}") from None
-    with writing(path) as stream:
-        _write(problem, text, stream)
 
 
 def _text(problem: Problem) -> bytes:

@@ -173,14 +173,14 @@ class Deal:
         What everybody may know.
     magnitudes : tuple of list
         How large the entries are: sums of each agent's, and of each factor between agents.
-    agents : list of Problem or None
+    agents : sequence of Problem or None
         All agents' parts, on rank 0.
     """
 
     parts: Divided
     index: agent_files.Index
     magnitudes: tuple[list[Number], list[Number]]
-    agents: list[Problem] | None
+    agents: Sequence[Problem] | None
 
     def hand_out(self, owner: Sequence[int], helpers: Sequence[Sequence[int]], world: World) -> Divided:
         """Hand each rank the parts of its agents, and of one that it helps; return the problem as it knows it then."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from math import isqrt
 from typing import NamedTuple
 
@@ -79,12 +79,12 @@ class Setup(Divided):
     told: Mapping[int, Sent] = field(default_factory=dict)
     helpers: tuple[tuple[int, ...], ...] = ()
 
-    @property
+    @cached_property
     def methods(self) -> tuple[str, ...]:
         """The local solver of each agent."""
         return tuple(choice.method for choice in self.choices)
 
-    @property
+    @cached_property
     def listed(self) -> tuple[int, ...]:
         """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
         return tuple(choice.listed for choice in self.choices)

@@ -5,7 +5,7 @@ every table in it, and all of them end with the same variables, next to each oth
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,6 +17,8 @@ from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import digest
 from dmcmc.inference.runtime.types import Ints
+
+_MANY = 16  # times as many variables as take part: then the others are not looked at
 
 
 class Program(NamedTuple):
@@ -138,14 +140,30 @@ def plan_elimination(
 
 
 def plan_flat(scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int] = ()) -> Plan:
-    """Plan as :func:`plan_elimination` does, from scopes laid out as in :class:`.FlatTables`."""
+    """Plan as :func:`plan_elimination` does, from scopes laid out as in :class:`.FlatTables`.
+
+    Where few of the problem's variables take part, as where an agent of many plans, the others are not looked at.
+    """
     domains = writable_once(domains)
+    if _MANY * (len(order) + len(keep)) < domains.size:
+        return _plan_of_few(scope_start, scope, domains, order, keep)
     eliminated, rank = np.array(order, dtype=np.int64), rank_of(domains, order, keep)
     start, scopes, size, input_start, inputs, remaining, cells, low = plan_buckets(
         scope_start, scope, rank, eliminated, domains
     )
     program = Program(domains, start, scopes, places(size), eliminated, input_start, inputs, cells, low)
     return Plan(program, size, tuple(remaining.tolist()))
+
+
+def _plan_of_few(scope_start: Ints, scope: Ints, domains: Ints, order: Sequence[int], keep: Sequence[int]) -> Plan:
+    """Plan among the variables that take part, numbered in the same order."""
+    eliminated, kept = np.array(order, dtype=np.int64), np.array(keep, dtype=np.int64)
+    known = np.unique(np.concatenate([scope, eliminated, kept]))
+    inner = [np.searchsorted(known, variables) for variables in (scope, eliminated, kept)]
+    plan = plan_flat(scope_start, inner[0], domains[known], inner[1].tolist(), inner[2].tolist())
+    return replace(
+        plan, program=plan.program._replace(domains=domains, scope=known[plan.program.scope], variable=eliminated)
+    )
 
 
 def rank_of(domains: Ints, order: Sequence[int], keep: Sequence[int]) -> Ints:

@@ -11,10 +11,15 @@ _PARTS: set[Path] = set()  # files being written
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str], synced: bool = True) -> Iterator[BinaryIO]:
     """Open a file to write; it takes its name at the end, in place of what had it, or never if an error ends it.
 
     A link is followed: what it points to is replaced.
+
+    Parameters
+    ----------
+    synced
+        Wait until it is on the disk. That takes long for many files, and is not needed of those whose digests are kept.
 
     Raises
     ------
@@ -29,8 +34,9 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     try:
         with open(part, "xb") as stream:
             yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
+            if synced:
+                stream.flush()
+                os.fsync(stream.fileno())
         os.replace(part, target)
     finally:
         with contextlib.suppress(OSError):

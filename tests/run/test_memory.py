@@ -138,3 +138,9 @@ def test_tables_that_were_combined_are_not_kept(machine):
     assert step.elimination.arena.size and not step.finished().elimination.arena.size
     assert step.finished().total == step.total and step.finished().elimination.plan is step.elimination.plan
     assert all(values.base is None or values.base.size == values.size for _, values in step.message)
+
+
+def test_what_all_agents_do_is_listed_once(machine):
+    problem = dmcmc.generate("random", agents=4, variables_per_agent=4, domain_size=3)
+    setup = prepare(problem, Settings(), World())
+    assert setup.methods is setup.methods and setup.listed is setup.listed  # each agent asks for it

@@ -117,6 +117,26 @@ def test_the_plan_foresees_every_table(case):
     assert sorted(taken) == list(range(plan.tables))  # every table is used once
 
 
+@given(case=cases())
+@settings(max_examples=50)
+def test_a_plan_is_the_same_however_many_variables_have_no_part_in_it(case):
+    factors, domains, order, keep = case
+    few = plan_elimination([f.scope for f in factors], domains, order, keep)
+    most = 40 * (1 + domains.size)  # every 40th takes part
+    larger = np.ones(most, dtype=np.int64)
+    larger[40 * np.arange(domains.size)] = domains
+
+    def moved(variables):
+        return [40 * v for v in variables]
+
+    many = plan_elimination([moved(f.scope) for f in factors], larger, moved(order), moved(keep))
+    assert [moved(few.scope(t)) for t in range(few.tables)] == [list(many.scope(t)) for t in range(many.tables)]
+    assert moved(few.program.variable.tolist()) == many.program.variable.tolist() and few.remaining == many.remaining
+    assert all(np.array_equal(getattr(few, name), getattr(many, name)) for name in ("sizes", "cells", "entries"))
+    for name in ("at", "input_start", "inputs", "cells", "low"):
+        assert np.array_equal(getattr(few.program, name), getattr(many.program, name)), name
+
+
 def test_sizes_beyond_any_machine_saturate():
     n = 40
     plan = plan_elimination([tuple(range(n))], np.full(n, 1000), [0], range(1, n))
