@@ -42,7 +42,7 @@ def test_kernels_under_the_simulator(name):
         "no:cacheprovider",
         str(HERE / "cuda" / name),
     ]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=1500, check=False)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
 
 

@@ -32,7 +32,7 @@ def printed(*command, **environment):
             break
         text += part
     os.close(master)
-    _, stderr = done.communicate(timeout=60)
+    _, stderr = done.communicate(timeout=600)
     assert done.returncode == 0, stderr
     return text
 

@@ -16,7 +16,7 @@ from dmcmc.cli.signals import Signals
 from dmcmc.run.watch.interrupt import Ending
 
 STUCK = str(Path(__file__).with_name("stuck.py"))
-SOON = 30  # seconds: on a machine that is busy; what is stuck never ends
+SOON = 200  # seconds: on a machine that is busy; what is stuck never ends
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 
 
@@ -53,7 +53,7 @@ class Stuck:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
-        end = time.monotonic() + 400
+        end = time.monotonic() + 1500
         while not (self.told.exists() and self.told.read_text()):
             assert time.monotonic() < end and self.process.poll() is None, self.process.communicate()
             time.sleep(0.05)

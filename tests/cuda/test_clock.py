@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from support.runs import clocked
+from support.runs import Hurried, clocked
 
 import dmcmc
 from dmcmc.inference.execution import costs
@@ -17,7 +17,7 @@ FREE = replace(costs.COSTS, trip=0.0, wave=0.0, matched=0.0)  # all goes to the 
 
 # Too large to be exact: bounded by mini-buckets of what a dual ascent has shifted; eliminated.
 @pytest.mark.parametrize("local", [{"cells": 4}, {"method": "exact"}])
-def test_nothing_is_launched_that_was_not_loaded(local, launches, monkeypatch):
+def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeypatch):
     loaded, launched = launches
 
     def before_the_clock(*given):
@@ -32,7 +32,8 @@ def test_nothing_is_launched_that_was_not_loaded(local, launches, monkeypatch):
     monkeypatch.setattr(costs, "COSTS", FREE)
     problem = dmcmc.generate("random", agents=1, variables_per_agent=7, domain_size=2, seed=1)
     with clocked(monkeypatch) as late:
-        result = dmcmc.solve(problem, timeout=2.0, device="cuda", search="none", local=local)
+        progress = Hurried(clock, "improving", times=3)
+        result = dmcmc.solve(problem, timeout=600, device="cuda", search="none", local=local, progress=progress)
     assert result.assignment is not None
     assert late == []
     assert launched and launched <= loaded

@@ -110,7 +110,7 @@ print(before, peak())
 
 def test_the_peak_of_a_process_stays_within_its_budget():
     for _ in range(2):  # the first compiles: what that takes is not the run's
-        done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=False, timeout=600)
+        done = subprocess.run([sys.executable, "-c", CHILD], capture_output=True, text=True, check=False, timeout=1500)
     assert done.returncode == 0, done.stderr[-2000:]
     before, after = map(int, done.stdout.split())
     assert after <= max(before, 200 << 20) + 64_000_000 + 20_000_000

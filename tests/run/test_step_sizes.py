@@ -1,6 +1,7 @@
 """Tables of UTIL steps take what there is room for; where a parent has too little, its children send narrower ones."""
 
 import json
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from support.runs import answer, begun
 
 from dmcmc import Factor, Problem
 from dmcmc.formats import native
-from dmcmc.inference.runtime.deadline import NO_STOP
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.run.combination import TooWide, attempts_of, narrowed
 from dmcmc.run.cycle import run_cycle
@@ -72,7 +73,7 @@ def test_what_narrower_messages_cannot_help_is_refused():
 
 
 def test_a_combination_may_be_asked_for_with_larger_tables_than_the_time_allows():
-    run = begun(many_small_agents(), budget={"time": 0.02})
+    run = begun(many_small_agents(), stop=Stop(time.perf_counter() + 600), budget={"time": 0.02})
     run.first_tables()
     tables = {number: agent.exported() for number, agent in run.agents.items()}
     bounds, widths = [], []

@@ -217,7 +217,7 @@ def test_two_ranks_choose_alike_and_one_explains(tmp_path):
     plans = []
     for start in ([], [launcher, "-n", "2"]):
         for more in ([], ["--timeout", "20"], ["--set", "local.cells=700"]):
-            done = subprocess.run([*start, *command, *more], capture_output=True, text=True, timeout=400, cwd=tmp_path)
+            done = subprocess.run([*start, *command, *more], capture_output=True, text=True, timeout=1500, cwd=tmp_path)
             assert done.returncode == 0 and done.stderr.count("agent  variables") == 1
             choices = json.loads(done.stdout)["provenance"]["plan"]["choices"]
             methods = json.loads(done.stdout)["provenance"]["plan"]["methods"]

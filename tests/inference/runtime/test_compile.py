@@ -57,7 +57,7 @@ def run(tmp_path):
         whole = {name: value for name, value in os.environ.items() if not name.startswith("NUMBA_")}
         whole |= {"XDG_CACHE_HOME": str(tmp_path / "home"), "PYTHONPATH": str(tmp_path)} | environment
         command = [sys.executable, "-W", "ignore", "-c", program]
-        finished = subprocess.run(command, env=whole, capture_output=True, text=True, timeout=300, check=False)
+        finished = subprocess.run(command, env=whole, capture_output=True, text=True, timeout=1500, check=False)
         assert finished.returncode == 0, finished.stderr[-2000:]
         return finished.stdout.split()
 
@@ -219,7 +219,7 @@ def test_a_kernel_is_never_seen_without_a_cache_while_its_own_is_looked_for(monk
     monkeypatch.setattr(type(doubled), "enable_caching", slow)
     first = threading.Thread(target=lambda: doubled._cache.cache_path)
     first.start()
-    looking.wait(5)
+    looking.wait(300)
     seen.append(type(doubled._cache))
     first.join()
     assert NullCache not in [*seen, type(doubled._cache)]

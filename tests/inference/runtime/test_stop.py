@@ -157,7 +157,7 @@ def test_a_row_of_a_million_samples_ends_with_the_time(method):
     start = time.perf_counter()
     backend = Backend(stop=Stop(start + asked))
     solver.start([local], Sampling(arithmetic, runs=2, samples=10**7, backend=backend))
-    assert time.perf_counter() - start < asked + 5  # hours otherwise
+    assert time.perf_counter() - start < asked + 100  # hours otherwise
 
 
 def test_rows_that_are_not_reached_have_the_incumbents_hidden_values_and_others_are_no_worse():

@@ -1,7 +1,7 @@
 """Chains on the GPU beside a run are offered, granted and told like all other work; a made-up search stands in."""
 
 import pytest
-from support.runs import hard_problem
+from support.runs import Hurried, hard_problem
 
 import dmcmc
 from dmcmc.config.settings import Budget, Settings
@@ -34,12 +34,14 @@ class MadeUp:
 made: list[MadeUp] = []
 
 
-def test_a_run_offers_it_tells_what_it_took_and_ends_it(monkeypatch):
-    monkeypatch.setattr(gpu_search, "wanted", lambda settings: settings.budget.time == 1.5)
+def test_a_run_offers_it_tells_what_it_took_and_ends_it(clock, monkeypatch):
+    monkeypatch.setattr(gpu_search, "wanted", lambda settings: settings.budget.time == 600)
     monkeypatch.setattr(gpu_search, "OnGpu", MadeUp)
     monkeypatch.setattr(warm_up_gpu, "_load_search", lambda setup: None)
     made.clear()
-    result = dmcmc.solve(hard_problem(), timeout=1.5, local={"method": "gibbs"}, search="none", device="cpu")
+    progress = Hurried(clock, "improving", times=2)  # the second time its work has been allowed, and told
+    local = {"method": "gibbs"}
+    result = dmcmc.solve(hard_problem(), timeout=600, local=local, search="none", device="cpu", progress=progress)
     (search,) = made
     assert search.ended and search.allowed and all(seconds > 0 for seconds in search.allowed)
     assert {work.kind: work.seconds for work in result.work}[GPU_SEARCH] >= 0.125
