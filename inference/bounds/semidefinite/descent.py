@@ -16,20 +16,21 @@ from dmcmc.inference.bounds.dual.scale import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.certificate import places
 from dmcmc.inference.bounds.semidefinite.network import Network
 from dmcmc.inference.bounds.semidefinite.pair_kernels import smooth_pairs
+from dmcmc.inference.bounds.semidefinite.start import spectral_start
 from dmcmc.inference.runtime.types import Floats, Ints
 
 Singles = NDArray[np.float32]
 
-# Tried on meetings of 25 and 50 variables with both kinds of tables: temperature and step, in units, go down with the
-# number of steps, whatever the time that there is.
-_TEMPERATURE, _STEP, _SETTLING = 0.4, 0.05, 30.0
+# Tried on meetings of 50 variables with both kinds of tables: temperature and step, in units, go down with the number
+# of steps, whatever the time that there is.
+_TEMPERATURE, _STEP, _SETTLING = 0.4, 0.03, 30.0
+_AHEAD = 50  # steps that the start is worth
 _COOLING, _SHORTER = 1.3, 1.2  # powers
 _ROWS_WARMER = 20.0  # times: a row's bound is a sum of many maxima
-_START = 0.16  # length of a vector at first
 _MOMENTUM, _SPREAD = 0.9, 0.99  # of the gradient, and of its square
 _DEAD = -1e9
 _LOOK = 10  # steps between two looks at whether it is the best so far
-TRIAL = 100  # steps after which it is clear how far it will get, about
+TRIAL = 60  # steps after which it is clear how far it will get, about
 
 
 class Target(NamedTuple):
@@ -73,7 +74,7 @@ class _Room:
 
 def room_bytes(n: int) -> int:
     """Return the bytes that a run takes for so many values."""
-    return 16 * n * n  # whole numbers, singles, products, weights
+    return 24 * n * n  # whole numbers, singles, products, weights; at first eigenvectors and what they take
 
 
 class Descent:
@@ -91,14 +92,14 @@ class Descent:
         What was left of the target after half a :data:`TRIAL`, and after all of it, in the scale, about.
     """
 
-    def __init__(self, network: Network, rank: int, seed: int = 0) -> None:
+    def __init__(self, network: Network) -> None:
         self.network, self.unit, self.steps = network, network.unit, 0
         self.trial: list[float] = []
-        n, h = network.owner.size, network.starts.size - 1
-        rng = np.random.default_rng(seed)
-        vectors = rng.standard_normal((n + sum(network.shape), rank), dtype=np.float32)
-        vectors *= np.float32(_START / np.sqrt(rank))
-        self.point = Point(vectors, np.zeros((h, n), dtype=np.float32))
+        if self.unit <= 0:
+            return  # nothing varies
+        hidden, shifts = spectral_start(network, self.unit)
+        vectors = np.concatenate([hidden, np.zeros((sum(network.shape), hidden.shape[1]), dtype=np.float32)])
+        self.point = Point(vectors, shifts)
         self._means = Point(np.zeros_like(vectors), np.zeros_like(self.point.shifts))
         self._squares = self._means.copy()
 
@@ -147,7 +148,7 @@ class Descent:
 
     @property
     def _cooled(self) -> float:
-        return 1 + self.steps / _SETTLING
+        return 1 + (_AHEAD + self.steps) / _SETTLING
 
     def _look(self, room: _Room) -> tuple[float, Point]:
         """Return what is left of the target here, about, and the gradient of what it is when smoothed."""

@@ -11,13 +11,14 @@ from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.semidefinite.certificate import certified
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Target, room_bytes
 from dmcmc.inference.bounds.semidefinite.network import lay_out, takes
+from dmcmc.inference.bounds.semidefinite.start import STEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.products import products_on_one_thread
 from dmcmc.inference.runtime.types import Array, Floats, Ints
 
-_RANK, _MOST_RANK = 3 / 8, 512  # of the values: fewer vectors bound uniform utilities worse, more take longer
+_RANK = 1 / 2  # of the values, at most, is how many vectors a descent has
 _MOST_VALUES, _MOST_BYTES, _SHARE = 4096, 1 << 30, 1 / 16  # values; for the work on one agent: bytes, of the memory
 _MOST_ROWS, _LEAST_HIDDEN, _DENSE = 1 << 12, 30, 0.2  # of pairs; with fewer triangles are as good
 _ROWS = 64  # are lowered at a time: those that are furthest beyond their limits
@@ -35,8 +36,8 @@ class Lift:
         Whether it is of no use.
     """
 
-    def __init__(self, state: DualState, seed: int = 0) -> None:
-        self.state, self._seed = state, seed
+    def __init__(self, state: DualState) -> None:
+        self.state = state
         self._descent: Descent | None = None
         self._tried = False
         self._pace = 0.0
@@ -53,7 +54,7 @@ class Lift:
     def pace(self) -> float:
         """About the seconds of a step."""
         n = self._values
-        return self._pace or n * n * (_ENTRY + _PRODUCT * _rank(n))
+        return self._pace or n * n * (_ENTRY + _PRODUCT * _RANK * n)
 
     @property
     def unknown(self) -> bool:
@@ -63,7 +64,12 @@ class Lift:
     @property
     def trial_seconds(self) -> float:
         """About how long it takes one core until it is of use, if it is at all."""
-        return max(0, TRIAL // 2 - self.steps) * self.pace
+        return (max(0, TRIAL // 2 - self.steps) + self._setting_out) * self.pace
+
+    @property
+    def _setting_out(self) -> int:
+        """Steps that what comes before the first one takes as long as."""
+        return 0 if self.steps else STEPS
 
     def improve(
         self,
@@ -90,12 +96,11 @@ class Lift:
         chosen = chosen[state.bounds[chosen] > NEVER]
         if self.exhausted or not chosen.size or state.backend.stop.over:
             return
-        if seconds is not None and seconds < _LEAST_STEPS * self.pace:
+        if seconds is not None and seconds < (_LEAST_STEPS + self._setting_out) * self.pace:
             return  # all of it would be setting out
         with products_on_one_thread():
             if self._descent is None:
-                network = lay_out(state.local)
-                self._descent = Descent(network, _rank(network.owner.size), self._seed)
+                self._descent = Descent(lay_out(state.local))
             if self._descent.unit <= 0:
                 self.exhausted = True
                 return
@@ -142,11 +147,6 @@ def suits(local: LocalProblem) -> bool:
         return False
     pairs = {frozenset(hidden.intersection(factor.scope)) for factor in local.factors}
     return sum(len(pair) == 2 for pair in pairs) >= _DENSE * len(hidden) * (len(hidden) - 1) / 2
-
-
-def _rank(values: int) -> int:
-    """Return how many vectors a descent has for so many values."""
-    return max(2, min(_MOST_RANK, int(_RANK * values)))
 
 
 def compile_lift() -> None:

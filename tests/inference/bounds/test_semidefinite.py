@@ -19,6 +19,7 @@ from dmcmc.inference.bounds.semidefinite.descent import TRIAL
 from dmcmc.inference.bounds.semidefinite.lift import Lift, suits
 from dmcmc.inference.bounds.semidefinite.network import lay_out
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER, pair_maxima, smooth_pairs
+from dmcmc.inference.bounds.semidefinite.start import spectral_start
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
@@ -218,3 +219,16 @@ def test_wider_factors_time_that_is_over_and_empty_tables_leave_bounds_as_they_a
 def test_agents_with_few_variables_or_few_factors_are_left_to_triangles():
     assert not suits(agent(1, hidden=8))
     assert suits(agent(1, hidden=31, most=3)) and not suits(agent(1, hidden=31, most=3, density=0.1))
+
+
+def test_a_start_leaves_pairs_without_most_of_what_is_negative_and_its_shifts_without_means():
+    network = lay_out(agent(3, hidden=6, most=9, density=1.0))
+    vectors, shifts = spectral_start(network, network.unit)
+    n = network.owner.size
+    assert 1 <= vectors.shape[1] < n and (shifts[network.owner, np.arange(n)] == 0).all()
+    table = network.pairs / network.unit - shifts[network.owner] - shifts[network.owner].T
+    for first, last in pairwise(network.starts):
+        table[first:last, first:last] = 0
+        assert np.allclose(table[first:last].sum(axis=0), 0, atol=1e-3)
+    before, after = (np.linalg.eigvalsh(one)[0] for one in (table, table + 2 * vectors @ vectors.T))
+    assert before < 0 and after > 0.1 * before
