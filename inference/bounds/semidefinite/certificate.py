@@ -6,6 +6,7 @@ pairs; so the sum of their maxima bounds the row, whatever the vectors are. Noth
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -36,18 +37,55 @@ def certified(network: Network, vectors: Floats, shifts: Floats, rows: Ints) -> 
     (k,) int64 or None
         NEVER where a row is proven infeasible.
     """
+    square = whole_square(network, vectors, shifts)
+    return None if square is None else bounds_with(network, square, rows)
+
+
+class Square(NamedTuple):
+    """A square and shifts in whole numbers.
+
+    Attributes
+    ----------
+    hidden (n, r), outer (values of the interface, r) : float64
+        Whole multiples of 2^-bits.
+    moved : (h, n) int64
+        Shifts, whole multiples of 4^-bits.
+    bits : int
+        Behind the point.
+    """
+
+    hidden: Floats
+    outer: Floats
+    moved: Ints
+    bits: int
+
+    @property
+    def own(self) -> Ints:
+        """What is added to each hidden value by itself, (n,), in multiples of 4^-bits."""
+        found: Ints = np.einsum("ar,ar->a", self.hidden, self.hidden).astype(np.int64) + self.moved.sum(axis=0)
+        return found
+
+
+def whole_square(network: Network, vectors: Floats, shifts: Floats) -> Square | None:
+    """Return vectors and shifts in whole numbers whose sums are exact; None where they are too large."""
     bits = _bits(network, vectors, shifts)
     if bits is None:
         return None
     n = network.owner.size
     whole = np.rint(np.ldexp(vectors.astype(np.float64), bits))
-    hidden, outer = whole[:n], whole[n:]
     moved = np.rint(np.ldexp(shifts.astype(np.float64), 2 * bits)).astype(np.int64)
     moved[network.owner, np.arange(n)] = 0
+    return Square(whole[:n], whole[n:], moved, bits)
+
+
+def bounds_with(network: Network, square: Square, rows: Ints) -> Ints:
+    """Return the bounds of some rows with a square, in the network's scale, rounded up."""
+    hidden, outer, moved, bits = square
+    n = network.owner.size
     total = _of_pairs(network, hidden, moved, 2 * bits)
     if total == NEVER:
         return np.full(rows.size, NEVER, dtype=np.int64)
-    own = np.einsum("ar,ar->a", hidden, hidden).astype(np.int64) + moved.sum(axis=0)
+    own = square.own
     found = np.empty(rows.size, dtype=np.int64)
     step = max(1, _AT_ONCE // n)
     for first in range(0, rows.size, step):

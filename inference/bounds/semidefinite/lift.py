@@ -7,10 +7,11 @@ import numpy as np
 
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.semidefinite.certificate import certified
+from dmcmc.inference.bounds.dual.state import SHIFTS, DualState
+from dmcmc.inference.bounds.semidefinite.ascent import ascended
+from dmcmc.inference.bounds.semidefinite.certificate import Square, bounds_with, whole_square
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Target, room_bytes
-from dmcmc.inference.bounds.semidefinite.network import lay_out, takes
+from dmcmc.inference.bounds.semidefinite.network import Network, lay_out, takes
 from dmcmc.inference.bounds.semidefinite.start import STEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
@@ -24,6 +25,8 @@ _MOST_ROWS, _LEAST_HIDDEN, _DENSE = 1 << 12, 30, 0.2  # of pairs; with fewer tri
 _ROWS = 64  # are lowered at a time: those that are furthest beyond their limits
 _HOPE = 2.0  # times what the second half of a trial has brought may come after it
 _TIMED, _LEAST_STEPS, _CERTIFICATE = 5, 8, 3  # steps: that tell their pace, that a turn has at least, and that end it
+_ASCENT = 0.25  # of the time may go to the ascent after a descent
+_SWEEP = 1e-8  # seconds of an ascent for a pair of values and each of some rows: an estimate
 _ENTRY, _PRODUCT = 7e-9, 3e-11  # seconds of a step for a pair of values, and for each vector of it: an estimate
 
 
@@ -39,7 +42,7 @@ class Lift:
     def __init__(self, state: DualState) -> None:
         self.state = state
         self._descent: Descent | None = None
-        self._tried = False
+        self._tried, self._ascends, self._ascended = False, True, 0.0
         self._pace = 0.0
         self._values = sum(int(state.local.domains[v]) for v in state.local.hidden)
         fits = self._values <= _MOST_VALUES and room_bytes(self._values) <= ACCOUNT.part(_SHARE, _MOST_BYTES)
@@ -104,7 +107,8 @@ class Lift:
             if self._descent.unit <= 0:
                 self.exhausted = True
                 return
-            first = [start]
+            first, wanted = [start], self._limits(chosen, limits)
+            ascends = self._ascends and (seconds is None or self._ascent(chosen.size) <= _ASCENT * seconds)
 
             def more(made: int) -> bool:
                 if seconds is None:
@@ -114,9 +118,18 @@ class Lift:
                     first[0] = now
                 elif made >= _TIMED:
                     self._pace = (now - first[0]) / made
-                return now + _CERTIFICATE * self.pace < start + seconds and not state.backend.stop.over
+                ending = _CERTIFICATE * self.pace + ascends * self._ascent(chosen.size)
+                return now + ending < start + seconds and not state.backend.stop.over
 
-            self._descend(self._descent, chosen, self._limits(chosen, limits), more)
+            square = self._descend(self._descent, chosen, wanted, more)
+            if square is not None:
+                self._lower(chosen, bounds_with(self._descent.network, square, chosen))
+                if ascends and not state.backend.stop.over:
+                    self._ascend(self._descent.network, square, chosen, wanted)
+
+    def _ascent(self, rows: int) -> float:
+        """Return about the seconds of an ascent after a descent."""
+        return self._ascended or _SWEEP * (SHIFTS + min(rows, _ROWS)) * self._values**2
 
     def _limits(self, chosen: Ints, limits: Array | None) -> Floats:
         """Return rows' limits in the scale; none where a row has none."""
@@ -125,19 +138,32 @@ class Lift:
         wanted = self.state.layout.scale.encode_all(np.asarray(limits)[chosen])
         return np.zeros(chosen.size) if (wanted <= NEVER).any() else wanted.astype(np.float64)
 
-    def _descend(self, descent: Descent, chosen: Ints, limits: Floats, more: Callable[[int], bool]) -> None:
-        """Make steps, and take over what they prove."""
-        state = self.state
-        beyond = state.bounds[chosen] - limits
+    def _descend(self, descent: Descent, chosen: Ints, limits: Floats, more: Callable[[int], bool]) -> Square | None:
+        """Make steps; return what they have led to."""
+        beyond = self.state.bounds[chosen] - limits
         first = np.sort(np.argsort(-beyond, kind="stable")[:_ROWS])
         point = descent.run(Target(descent.network.digits(chosen[first]), limits[first]), more)
         if not self._tried and len(descent.trial) == 2:
             self._tried = True
             half, end = descent.trial
             self.exhausted = end - _HOPE * (half - end) >= float(beyond.max())
-        found = certified(descent.network, *descent.scaled(point), chosen)
-        if found is not None:
-            state.bounds[chosen] = np.minimum(state.bounds[chosen], found)
+        return whole_square(descent.network, *descent.scaled(point))
+
+    def _ascend(self, network: Network, square: Square, chosen: Ints, limits: Floats) -> None:
+        """Shift utilities in the rows that are furthest beyond their limits; not again where none gains by it."""
+        state, start = self.state, time.perf_counter()
+        first = np.sort(np.argsort(limits - state.bounds[chosen], kind="stable")[:_ROWS])
+        rows = chosen[first][state.bounds[chosen[first]] > NEVER]
+        if rows.size:
+            self._ascends = self._lower(rows, ascended(state.local, network, square, rows, state.backend.stop))
+            self._ascended = time.perf_counter() - start
+
+    def _lower(self, rows: Ints, found: Ints) -> bool:
+        """Lower bounds of rows; return whether any became lower."""
+        bounds = self.state.bounds
+        lower = bool((found < bounds[rows]).any())
+        bounds[rows] = np.minimum(bounds[rows], found)
+        return lower
 
 
 def suits(local: LocalProblem) -> bool:

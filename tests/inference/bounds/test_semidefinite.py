@@ -14,7 +14,8 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
 from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.semidefinite.certificate import certified
+from dmcmc.inference.bounds.semidefinite.ascent import ascended, with_square
+from dmcmc.inference.bounds.semidefinite.certificate import certified, whole_square
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL
 from dmcmc.inference.bounds.semidefinite.lift import Lift, suits
 from dmcmc.inference.bounds.semidefinite.network import lay_out
@@ -232,3 +233,30 @@ def test_a_start_leaves_pairs_without_most_of_what_is_negative_and_its_shifts_wi
         assert np.allclose(table[first:last].sum(axis=0), 0, atol=1e-3)
     before, after = (np.linalg.eigvalsh(one)[0] for one in (table, table + 2 * vectors @ vectors.T))
     assert before < 0 and after > 0.1 * before
+
+
+def naive_sum(local, values):
+    """What an assignment of an agent is worth; None where it is forbidden."""
+    entries = [factor.entry([values[v] for v in factor.scope]) for factor in local.factors]
+    return None if None in entries else sum(entries)
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 9999), st.sampled_from([0.0, 0.3]), st.integers(0, 2), st.sampled_from([0.3, 20.0, 1e3]))
+def test_with_its_square_an_agent_is_worth_that_much_more_and_ascent_bounds_it(seed, hard, interface, size):
+    local = agent(seed, hidden=3, interface=interface, hard=hard, most=4)
+    network = lay_out(local)
+    square = whole_square(network, *anything(network, np.random.default_rng(seed), 2, size))
+    other, unit = with_square(local, network, square), 1 << network.scale.shift
+    names = (*local.interface, *local.hidden)
+    ends = np.cumsum([0, *network.shape])
+    for digits in np.ndindex(*(int(local.domains[v]) for v in names)):
+        values = dict(zip(names, digits, strict=True))
+        vectors = [square.outer[ends[i] + d] for i, d in enumerate(digits[:interface])]
+        vectors += [square.hidden[network.starts[i] + d] for i, d in enumerate(digits[interface:])]
+        worth_here, added = naive_sum(local, values), sum(Fraction(x) ** 2 for x in sum(vectors).tolist())
+        expected = None if worth_here is None else (worth_here * unit << 2 * square.bits) + int(added)
+        assert naive_sum(other, values) == expected
+    rows = np.arange(local.rows)
+    for bound, value in zip(ascended(local, network, square, rows).tolist(), worth(local), strict=True):
+        assert network.scale.decode(bound) >= value
