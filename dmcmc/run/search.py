@@ -142,7 +142,7 @@ class Search:
     def first(self) -> None:
         """Make the first incumbent; of a plain run each variable's first value, which is no search."""
         values = np.zeros(self.parts.problem.n_variables, dtype=np.int64) if self.plain else None
-        self._take(values if self.plain or not self._leads else self._search.first())
+        self._take(values if self.plain or not self._leads else self._search.first(self._tell))
 
     def go_on(self, folder: str) -> None:
         """Begin with the best assignment that an earlier run has kept in a folder, and keep the best there (rank 0)."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -133,37 +134,27 @@ class Division:
         return replace(self, locals=tuple(replace(local, given=order) for local, order in pairs))
 
 
+_CROSSING, _CONSTANT = -1, -2  # in place of a factor's agent
+
+
 def divide(problem: Problem) -> Division:
     """Divide a problem among its agents."""
-    owner = problem.owner.tolist()
-    own: list[list[Factor]] = [[] for _ in problem.agents]
-    first, last = [0] * problem.n_agents, [0] * problem.n_agents  # of each agent's factors
-    crossing, constants = [], []
-    interface: set[int] = set()
-    for number, factor in enumerate(problem.factors):
-        scope = factor.scope
-        if not scope:
-            constants.append(factor)
-            continue
-        agent = owner[scope[0]]
-        for v in scope:
-            if owner[v] != agent:
-                crossing.append(factor)
-                interface.update(scope)
-                break
-        else:
-            if not own[agent]:
-                first[agent] = number
-            last[agent] = number + 1
-            own[agent].append(factor)
-    variables: list[list[int]] = [[] for _ in problem.agents]
-    for v, agent in enumerate(owner):
-        variables[agent].append(v)
     flat: FlatTables | None = problem.__dict__.get("flat")  # where all tables lie in one array already
+    agent_of = _agents_of_factors(problem, flat)
+    factors, whole = problem.factors, np.argsort(agent_of, kind="stable")  # of each agent in their order
+    begins = np.searchsorted(agent_of[whole], np.arange(_CONSTANT, problem.n_agents + 1)).tolist()
+    parts = [whole[begin:end].tolist() for begin, end in pairwise(begins)]
+    constants, crossing, *own = (tuple([factors[number] for number in part]) for part in parts)
+    interface = {v for factor in crossing for v in factor.scope}
+    variables: list[list[int]] = [[] for _ in problem.agents]
+    for v, agent in enumerate(problem.owner.tolist()):
+        variables[agent].append(v)
 
     def tables(agent: int) -> FlatTables | None:
-        begin, end = first[agent], last[agent]
-        return flat.part(begin, end) if flat is not None and end - begin == len(own[agent]) else None
+        numbers = parts[agent - _CONSTANT]
+        if flat is None or (numbers and numbers[-1] - numbers[0] >= len(numbers)):
+            return None
+        return flat.part(numbers[0], numbers[-1] + 1) if numbers else flat.part(0, 0)
 
     return Division(
         locals=tuple(
@@ -171,15 +162,29 @@ def divide(problem: Problem) -> Division:
                 agent=agent,
                 interface=tuple(v for v in variables[agent] if v in interface),
                 hidden=tuple(v for v in variables[agent] if v not in interface),
-                factors=tuple(own[agent]),
+                factors=own[agent],
                 domains=problem.domains,
                 tables=tables(agent),
             )
             for agent in range(problem.n_agents)
         ),
-        crossing=tuple(crossing),
-        constants=tuple(constants),
+        crossing=crossing,
+        constants=constants,
     )
+
+
+def _agents_of_factors(problem: Problem, flat: FlatTables | None) -> NDArray[np.int64]:
+    """Return the agent that has all variables of a factor, for each factor; or why there is none."""
+    if flat is not None and flat.tables and np.diff(flat.scope_start).all():
+        owner, starts = problem.owner[flat.scope], flat.scope_start[:-1]
+        first, last = np.minimum.reduceat(owner, starts), np.maximum.reduceat(owner, starts)
+        return np.where(first == last, first, _CROSSING)
+    owners, found = problem.owner.tolist(), np.full(len(problem.factors), _CONSTANT, dtype=np.int64)
+    for number, factor in enumerate(problem.factors):
+        if factor.scope:
+            agents = {owners[v] for v in factor.scope}
+            found[number] = agents.pop() if len(agents) == 1 else _CROSSING
+    return found
 
 
 def agent_scopes(factors: Sequence[Factor], owner: NDArray[np.int64]) -> list[tuple[int, ...]]:

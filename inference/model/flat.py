@@ -121,10 +121,12 @@ def magnitudes(flat: FlatTables) -> list[int | float]:
     """Return each table's largest finite |entry|; Python integers for integers, so that sums never wrap."""
     if not flat.tables:
         return []
-    data, never = flat.data, forbidden_value(flat.data.dtype)
-    finite = np.where(data == never, 0, data) if data.min() == never else data
-    starts = flat.at[:-1]
-    high, low = np.maximum.reduceat(finite, starts), np.minimum.reduceat(finite, starts)
+    data, never, starts = flat.data, forbidden_value(flat.data.dtype), flat.at[:-1]
+    low = np.minimum.reduceat(data, starts)
+    if low.min() == never:
+        data = np.where(data == never, 0, data)
+        low = np.minimum.reduceat(data, starts)
+    high = np.maximum.reduceat(data, starts)
     if data.dtype == np.int32:  # whose least number has no opposite
         high, low = high.astype(np.int64), low.astype(np.int64)
     largest: list[int | float] = np.maximum(np.abs(high), np.abs(low)).tolist()

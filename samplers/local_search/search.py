@@ -27,6 +27,7 @@ from dmcmc.samplers.local_search.race import RANGES, STRICT, Race, part_of_race
 # Entries of all columns, and the part of the budget for them: chains on larger problems read the tables themselves.
 _MOST_COLUMNS, _COLUMNS = 1 << 28, 1 / 16
 _AT_ONCE = 0.5  # seconds of chains before blocks may have a turn
+_LARGE = 1 << 22  # entries of a problem whose first assignment takes its time
 _DRAW = 3e-8  # seconds of a draw, where work is fixed
 _ALL = 0.8  # of the time that is left is as good as all
 
@@ -80,9 +81,18 @@ class LocalSearch:
         self._suggested: list[Values] = []
         self._slack = float("inf")  # what an entry may lose in an assignment better than that which chains began with
 
-    def first(self) -> Values:
-        """Return a first assignment: greedy by factors, then each variable's best value until none is better."""
-        return self._completed(self.ascent.climb(self.ascent.greedy()))
+    def first(self, found: Found = lambda values: None) -> Values:
+        """Return a first assignment: greedy by factors, then each variable's best value until none is better.
+
+        Parameters
+        ----------
+        found
+            Called with the greedy one of a large problem, where the way up takes some hundredths of a second.
+        """
+        greedy = self.ascent.greedy()
+        if self.ascent.graph.data.size > _LARGE:
+            found(self._completed(greedy))
+        return self._completed(self.ascent.climb(greedy))
 
     def polish(self, values: Values) -> Values:
         """Return an assignment that no change of a single variable makes better; never worse than the one given.

@@ -15,6 +15,7 @@ from dmcmc import Factor, generate
 from dmcmc.inference.model.densify import _Chains, densify
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.samplers.local_search import chains
+from dmcmc.samplers.local_search import search as local_search
 from dmcmc.samplers.local_search.chains import ColumnField, Range, Start
 from dmcmc.samplers.local_search.order import colour_agents, neighbours_of
 from dmcmc.samplers.local_search.race import RANGES, Race, part_of_race
@@ -76,6 +77,16 @@ def test_floats_are_compared_beyond_their_own_precision():
         factors=tuple(Factor.of((0,), [0.0, x]) for x in (1e16, 1.5, -1e16)),
     )  # fmt: skip
     assert search(problem).polish(np.array([0])).tolist() == [1]
+
+
+def test_the_greedy_assignment_of_a_large_problem_is_told_before_it_is_polished(monkeypatch):
+    problem, told = random_problem(5, variables=12, factors=30, domain=5, hard=0.1), []
+    polished = search(problem).first(told.append)
+    assert told == []
+    monkeypatch.setattr(local_search, "_LARGE", 0)
+    assert search(problem).first(told.append).tolist() == polished.tolist()
+    (greedy,) = told
+    assert worth(problem, greedy[:12]) <= worth(problem, polished[:12])
 
 
 def test_work_is_the_same_every_time():

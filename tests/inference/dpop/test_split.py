@@ -1,5 +1,6 @@
 """Agents for problems that have none: every variable has one owner, parts hang together, few variables are shared."""
 
+from dataclasses import replace
 from itertools import product
 
 import networkx as nx
@@ -104,3 +105,24 @@ def test_the_optimum_does_not_depend_on_the_agents(method, seed):
     for count in {1, 2, problem.n_variables}:
         result = dmcmc.solve(split(problem, count, method))
         assert (result.status, result.objective) == ("optimal", best)
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 10_000), laid_out=st.booleans(), constants=st.booleans())
+def test_each_agent_has_the_factors_inside_it_in_their_order(seed, laid_out, constants):
+    drawn = random_problem(seed, variables=8, agents=4, factors=14)
+    problem = replace(drawn, factors=tuple(f for f in drawn.factors if constants or f.scope))
+    if laid_out:
+        assert problem.flat.tables == len(problem.factors)
+    division, agents = divide(problem), [{int(problem.owner[v]) for v in f.scope} for f in problem.factors]
+
+    def those(wanted):
+        return [id(factor) for factor, found in zip(problem.factors, agents, strict=True) if wanted(found)]
+
+    for agent, local in enumerate(division.locals):
+        assert list(map(id, local.factors)) == those(lambda found, agent=agent: found == {agent})
+        assert local.tables is None or local.tables.scopes() == [factor.scope for factor in local.factors]
+    assert list(map(id, division.crossing)) == those(lambda found: len(found) > 1)
+    assert list(map(id, division.constants)) == those(lambda found: not found)
+    shared = {v for factor in division.crossing for v in factor.scope}
+    assert {v for local in division.locals for v in local.interface} == shared
