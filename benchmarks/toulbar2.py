@@ -63,7 +63,7 @@ def search(path: Path, how: str, seconds: int) -> list[Point]:
         ``hbfs`` (objective and bound) or ``vns`` (objective).
     """
     command = [sys.executable, "-c", SEARCH, str(path), str(seconds), how]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10 * seconds + 120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60 * seconds + 300)
     found = re.search(r"^TOP (\d+)", done.stdout, re.MULTILINE)
     if found is None:
         sys.exit(f"toulbar2 failed on {path.name}: {done.stderr[-500:]}")

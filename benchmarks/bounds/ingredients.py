@@ -1,12 +1,18 @@
 """The gap over time with each ingredient of the bound added, beside toulbar2, and what each kind of work earned.
 
-    DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.ingredients [--only NAME] [--seconds S] [--page FILE.html]
+    DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.ingredients [--only NAME] [--seconds S] [--processor]
+        [--toulbar2] [--lines FILE.jsonl] [--picture FILE.svg] [--page FILE.html]
 
-FOLDER holds meetings/. A line a run: the gap to the best utility of all runs after times; then what each kind of work
-took and lowered the bound by (utility, and a second). ``--page`` draws the gaps.
+FOLDER holds meetings/. For each problem a line a run: the gap to the best utility of all runs after times; then what
+each kind of work took and lowered the bound by (utility, and a second). Runs of one problem follow each other.
+``--processor``: every run has one core, and its clock is that of the processor, as toulbar2's own is: what else goes on
+on the machine does not count. ``--lines`` keeps every run as it ends, and those that are there are not run again.
 """
 
-import sys
+import json
+import os
+import time
+from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +20,8 @@ from typing import NamedTuple
 from unittest.mock import patch
 
 import dmcmc
-from benchmarks.harness import Report, meeting, options
+from benchmarks.bounds.picture import picture
+from benchmarks.harness import Report, meeting, one_core, options
 from benchmarks.toulbar2 import search
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.device import gpu_problem
@@ -34,15 +41,19 @@ WAYS: Sequence[
     ("search in rows", "triangles", ("branch",)),
     ("all", "auto", None),
 )
+PEER = "toulbar2"
+COLOURS = {name: number for number, name in enumerate([*(way[0] for way in WAYS), PEER])}
+TITLE = "The gap over time, an ingredient of the bound after the other"
 
 
 class Line(NamedTuple):
-    """A run: points of time and bound, its best objective, and what kinds of work took and brought."""
+    """A run: points of time and bound, its best objective, what kinds of work took and brought, and the load."""
 
     name: str
     bounds: Sequence[tuple[float, float]]
     objective: float
     work: Sequence[tuple[str, float, float]] = ()
+    load: float = 0.0
 
     def gaps(self, best: float) -> list[tuple[float, float]]:
         """Return times and gaps in percent."""
@@ -57,14 +68,59 @@ def only(kinds: Sequence[str] | None) -> Iterator[None]:
         yield
 
 
-def run(name: str, way: str, bound: str, kinds: Sequence[str] | None, given: tuple[str, float]) -> Line:
-    """Solve a problem with some ingredients, on a device for some seconds."""
+@contextmanager
+def processor(wanted: bool) -> Iterator[None]:
+    """Run on one core by the clock of the processor, where that is wanted."""
+    if not wanted:
+        yield
+        return
+    with one_core(), patch.object(time, "perf_counter", time.process_time):
+        yield
+
+
+def run(name: str, way: str, bound: str, kinds: Sequence[str] | None, given: Namespace) -> Line:
+    """Solve a problem with some ingredients; toulbar2 is not beside it."""
     problem = dmcmc.load(meeting(name))
-    with only(kinds):
-        result = dmcmc.solve(problem, timeout=given[1], device=given[0], seed=1, bound=bound)
+    with only(kinds), processor(given.processor):
+        result = dmcmc.solve(problem, timeout=given.seconds, device=given.device, seed=1, bound=bound, search="none")
     bounds = [(p.time, float(p.bound)) for p in result.trace if p.bound is not None]
     work = [(one.kind, one.seconds, one.bound) for one in result.work]
-    return Line(way, bounds, float(result.objective or 0), work)
+    return Line(way, bounds, float(result.objective or 0), work, os.getloadavg()[0])
+
+
+def peer(name: str, given: Namespace) -> Line:
+    """Let toulbar2 search a problem on one core."""
+    with one_core():
+        points = search(meeting(name), "hbfs", int(given.seconds))
+    bounds = [(p.seconds, p.bound) for p in points if p.bound is not None]
+    return Line(PEER, bounds, max((p.objective or 0 for p in points), default=0), (), os.getloadavg()[0])
+
+
+class Kept:
+    """Runs that are kept in a file, a line each."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        texts = path.read_text(encoding="utf-8").splitlines() if path is not None and path.is_file() else []
+        self.lines = {one["key"]: Line(**one["line"]) for one in map(json.loads, texts)}
+
+    def add(self, key: str, line: Line) -> None:
+        """Keep a run."""
+        self.lines[key] = line
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps({"key": key, "line": line._asdict()}) + "\n")
+
+
+def lines_of(name: str, kept: Kept, given: Namespace) -> list[Line]:
+    """Return all runs of a problem; those that are not kept are carried out."""
+    lines = list[Line]()
+    for way, bound, kinds in [*WAYS, *([(PEER, "", None)] if given.toulbar2 else [])]:
+        key = f"{name}|{way}|{given.seconds:g}|{'processor' if given.processor else given.device}"
+        if key not in kept.lines:
+            kept.add(key, peer(name, given) if way == PEER else run(name, way, bound, kinds, given))
+        lines.append(kept.lines[key])
+    return lines
 
 
 def told(line: Line, best: float, seconds: float) -> Iterator[str]:
@@ -74,10 +130,22 @@ def told(line: Line, best: float, seconds: float) -> Iterator[str]:
     for limit in TIMES:
         known = [gap for time, gap in gaps if time <= limit <= seconds]
         shown += [f"{limit} s {known[-1]:.3g} %"] if known else []
-    yield f"  {line.name:<15} {'  '.join(shown)}  (objective {line.objective:g})"
+    yield f"  {line.name:<15} {'  '.join(shown)}  (objective {line.objective:g}, load {line.load:.1f})"
     for kind, took, brought in line.work:
-        if took > 0 and brought > 0:
+        if took > 0:
             yield f"      {kind:<12} {took:6.2f} s  lowered by {brought:10.6g}  {brought / took:10.4g} a second"
+
+
+def chart(name: str, lines: Sequence[Line], best: float, seconds: float) -> Chart:
+    """Return the gaps of a problem's runs, to the end of the time."""
+    series = []
+    for line in lines:
+        gaps = line.gaps(best)
+        if gaps:
+            gaps.append((max(seconds, gaps[-1][0]), gaps[-1][1]))
+            points = [(t, g, g, g) for t, g in gaps if t > 0]
+            series.append(Series(line.name, points, steps=True, colour=COLOURS[line.name]))
+    return Chart(name, "seconds", "gap to the best known, %", series, log_x=True)
 
 
 def main() -> None:
@@ -85,35 +153,29 @@ def main() -> None:
     parser = options(__file__, __doc__, only=True)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--device", default="cpu" if gpu_problem() is not None else "cuda")
+    parser.add_argument("--processor", action="store_true", help="one core a run, by the processor's clock")
     parser.add_argument("--toulbar2", action="store_true", help="toulbar2 on one core as well")
+    parser.add_argument("--lines", type=Path, metavar="FILE.jsonl")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg")
     parser.add_argument("--page", type=Path, metavar="FILE.html")
     given = parser.parse_args()
-    say, drawn = Report(__file__, given, device=given.device), list[str]()
+    clock = "one core a run, processor seconds" if given.processor else "all cores but for toulbar2, which has one"
+    say, drawn, kept = Report(__file__, given, device=given.device, clock=clock), list[Chart](), Kept(given.lines)
     for name in NAMES:
         if given.only not in name:
             continue
-        means = (given.device, given.seconds)
-        lines = [run(name, way, bound, kinds, means) for way, bound, kinds in WAYS]
-        if given.toulbar2:
-            points = search(meeting(name), "hbfs", int(given.seconds))
-            bounds = [(p.seconds, p.bound) for p in points if p.bound is not None]
-            lines.append(Line("toulbar2", bounds, max((p.objective or 0 for p in points), default=0)))
+        lines = lines_of(name, kept, given)
         best = max(line.objective for line in lines)
         say(name)
         for line in lines:
             for text in told(line, best, given.seconds):
                 say(text)
-        sys.stdout.flush()
-        series = [
-            Series(line.name, [(t, g, g, g) for t, g in line.gaps(best)], steps=True, colour=k)
-            for k, line in enumerate(lines)
-            if line.bounds
-        ]
-        drawn.append(svg(Chart(name, "seconds", "gap, %", series, log_x=True)))
+        drawn.append(chart(name, lines, best, given.seconds))
+    if given.picture is not None:
+        notes = [f"Bounds of our runs, and of toulbar2 (hybrid best-first search); {clock}."]
+        replace_file(given.picture, picture(TITLE, notes, drawn).splitlines(keepends=True))
     if given.page is not None:
-        replace_file(
-            given.page, page("The gap over time, an ingredient after the other", drawn).splitlines(keepends=True)
-        )
+        replace_file(given.page, page(TITLE, map(svg, drawn)).splitlines(keepends=True))
     say.keep()
 
 

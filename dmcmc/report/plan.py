@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from dmcmc.run.setup import Setup
 
 _MOST_INCOMPLETE = 20  # agents
+_ASCENTS = ("dual", "triangles", "semidefinite")  # bounds that rows may be searched in by, and lifted
 _MOST_FACTORS = 20_000  # of a problem whose division is looked at
 
 
@@ -170,6 +171,8 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
     prices = [price for price in map(setup.exact_price, range(setup.problem.n_agents)) if price is not None]
+    from dmcmc.inference.bounds.semidefinite.lift import suits
+
     offers = ["search the whole"]
     if prices:
         each = f"{min(prices):.2g} s" if len(prices) == 1 else f"{min(prices):.2g} to {max(prices):.2g} s"
@@ -181,6 +184,16 @@ def _later(setup: "Setup") -> tuple[str, ...]:
         offers.append(f"sample {_agents(len(sampled))}")
     if bounded:
         offers.append(f"bound {_agents(bounded)}")
+    searched = sum(choice.bound.startswith(_ASCENTS) for choice in sampled)
+    if searched:
+        offers.append(f"branch in rows of {_agents(searched)} that ascent does not close")
+    lifted = sum(
+        choice.bound.startswith(_ASCENTS) and suits(local)
+        for choice, local in zip(setup.choices, setup.division.locals, strict=True)
+        if choice.method != "exact"
+    )
+    if lifted:
+        offers.append(f"semidefinite lifts of {_agents(lifted)}")
     if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
         offers.append("combine with larger tables, if some are split")
     return tuple(offers)

@@ -9,7 +9,7 @@ from rich.text import Text
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.memory import readable
 from dmcmc.inference.runtime.types import Number
-from dmcmc.report.numbers import short
+from dmcmc.report.numbers import parts_of, short
 from dmcmc.results.result import AgentMetrics, KeptEntries, Reductions, Result, WorkDone
 
 _MOST_AGENTS = 20
@@ -172,13 +172,16 @@ def overview(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def _work(work: Sequence[WorkDone]) -> Table:
-    """Return what each kind of work took and brought."""
+    """Return what each kind of work took and brought: its part of all that was brought, and what it earned a second."""
     table = Table(box=None, header_style="bold", padding=(0, 1))
     table.add_column("work", no_wrap=True)
-    for name in ("time", "objective", "bound"):
+    for name in ("time", "objective", "bound", "of all", "a second"):
         table.add_column(name, justify="right", no_wrap=True)
-    for done in work:
-        table.add_row(done.kind, f"{done.seconds:.3f} s", _better(done.objective), _better(done.bound))
+    gains = [done.objective + done.bound for done in work]
+    for done, gain, part in zip(work, gains, parts_of(gains), strict=True):
+        cells = (f"{done.seconds:.3f} s", _better(done.objective), _better(done.bound))
+        pace = f"{gain / done.seconds:.4g}" if gain > 0 and done.seconds > 0 else "-"
+        table.add_row(done.kind, *cells, f"{100 * part:.3g} %" if gain > 0 else "-", pace)
     return table
 
 

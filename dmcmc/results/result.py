@@ -122,8 +122,9 @@ class Solution(msgspec.Struct, frozen=True):
 class TracePoint(msgspec.Struct, frozen=True):
     """The best objective and bound known after ``time`` seconds, and what kinds of work brought it.
 
-    ``kept`` is what messages hold by then of agents that are eliminated without what cannot beat the incumbent, None
-    without any.
+    ``parts`` are their parts of how much better the bound is than before, all of them 1 together; nothing where that is
+    not known. ``kept`` is what messages hold by then of agents that are eliminated without what cannot beat the
+    incumbent, None without any.
     """
 
     time: float
@@ -131,6 +132,7 @@ class TracePoint(msgspec.Struct, frozen=True):
     bound: Number | None
     by: str = ""
     kept: KeptEntries | None = None
+    parts: Mapping[str, float] = {}
 
 
 class WorkDone(msgspec.Struct, frozen=True):

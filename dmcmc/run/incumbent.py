@@ -66,8 +66,8 @@ class Incumbent:
         Seconds that the last cycle's combination took: the next one needs them too.
     controller : Controller or None
         Knows what time is best spent on.
-    by : str
-        What brings the next point of the trace.
+    by, above : str
+        What brings the next assignment, and the next bound where no agent's part of it is known.
     kept : KeptIncumbent or None
         Where the best assignment is kept on disk.
     filtered : Kept or None
@@ -89,6 +89,7 @@ class Incumbent:
     combining: float = 0.0
     controller: Controller | None = None
     by: str = SEARCH
+    above: str = ""
     kept: KeptIncumbent | None = None
     filtered: Kept | None = None
     trace: list[TracePoint] = field(default_factory=list)
@@ -172,11 +173,20 @@ class Incumbent:
                     self.tell_better()
         return better
 
-    def update_bound(self, bound: Number | None, by: str | None = None) -> bool:
+    def update_bound(
+        self, bound: Number | None, by: str | None = None, parts: Mapping[str, float] | None = None
+    ) -> bool:
         """Take in an upper bound (encoded) on the utility; return whether it is tighter than the best so far.
 
         It may hold for solutions better than the best so far only: rows that cannot be in one are left out of it. An
         assignment has to be there first.
+
+        Parameters
+        ----------
+        by
+            What has proven it, if that is not the run's own work.
+        parts
+            Of that, by kinds of work: what each has closed of agents' parts of the gap, 1 together.
         """
         if bound is None:
             return False
@@ -187,16 +197,17 @@ class Incumbent:
             tighter = self._bound is None or bound < self._bound
             if tighter:
                 self._bound = bound
-                self._point(by)
+                self._point(by or ", ".join(parts or ()) or self.above, parts)
         return tighter
 
-    def _point(self, by: str | None) -> None:
+    def _point(self, by: str | None, parts: Mapping[str, float] | None = None) -> None:
         """Add a point to the trace where it says something new."""
         assert self.values is not None
         outcome = self.outcome
         self.answer = self.values, outcome
         kept = None if self.filtered is None else KeptEntries(*self.filtered)
-        point = TracePoint(time.perf_counter() - self.start, outcome.objective, outcome.bound, by or self.by, kept)
+        now, told = time.perf_counter() - self.start, by or self.by
+        point = TracePoint(now, outcome.objective, outcome.bound, told, kept, dict(parts or {}))
         last = self.trace[-1] if self.trace else None
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)

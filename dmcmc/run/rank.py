@@ -24,7 +24,8 @@ from dmcmc.run.agent.loose_bound import largest_sum, loose_bounds, whole_bound
 from dmcmc.run.combination import attempts_of, relaxation_of, slicing_seconds, will_prove
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import BESIDE, BOUND, COMBINE, GPU_SEARCH, SEARCH, Brought, Offer
+from dmcmc.run.controller.ledger import decoded_by, lowered_by
+from dmcmc.run.controller.offer import BESIDE, BOUND, COMBINE, GPU_SEARCH, SAMPLE, SEARCH, Brought, Offer
 from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
@@ -130,7 +131,7 @@ class Run:
         self._checks = {number: checks_of(self.setup, number, agent.table) for number, agent in self.agents.items()}
         self.clocks = {a: Clock(agent.table.seconds, self._checks[a]) for a, agent in self.agents.items()}
         self._brought += [one for agent in self.agents.values() for one in agent.brought]
-        self.incumbent.by = ", ".join(dict.fromkeys(one.kind for one in self._brought))
+        self._name_work([one.kind for one in self._brought])
         if self.setup.timed and searching and self.world.rank == 0:
             after = self.incumbent.utility
             gained = 0.0 if before is None or after is None else float(after - before)
@@ -265,8 +266,15 @@ class Run:
             found |= report.roots
         roots = {agent: found[agent] for agent in sorted(found)}
         self.incumbent.filtered = together([kept for report in reports for kept in report.kept])
-        self.incumbent.update_bound(total_of(roots, self.setup.arithmetic))
+        parts = lowered_by(one for report in reports for one in report.brought)
+        self.incumbent.update_bound(total_of(roots, self.setup.arithmetic), parts=parts)
         return self.incumbent.direct(reports)
+
+    def _name_work(self, kinds: Sequence[str]) -> None:
+        """Say what the next points of the trace come of: an assignment of tables from below, a bound of the others."""
+        above = [kind for kind in dict.fromkeys(kinds) if kind not in (SAMPLE, SEARCH)] or kinds
+        self.incumbent.by = ", ".join(decoded_by(kinds)) or "prune"
+        self.incumbent.above = ", ".join(above) or "prune"
 
     def _offers(self, cycle: Cycle) -> tuple[Offer, ...]:
         """Return what this rank could do next."""
@@ -312,7 +320,7 @@ class Run:
             if granted := directive.of(kind.name):
                 self.incumbent.by = kind.name
                 kind.carry_out(slice, granted)
-        self.incumbent.by = ", ".join(kind for kind in directive.kinds if kind not in (BESIDE, GPU_SEARCH)) or "prune"
+        self._name_work([kind for kind in directive.kinds if kind not in (BESIDE, GPU_SEARCH)])
         self._brought += slice.brought
 
     def _suggest(self) -> None:

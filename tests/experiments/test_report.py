@@ -12,8 +12,10 @@ from dmcmc.experiments import conduct as conducting
 from dmcmc.experiments.job import carry_out
 from dmcmc.report.experiment import tables
 from dmcmc.report.experiment.charts import charts_of
+from dmcmc.report.experiment.earned import Earned
+from dmcmc.report.experiment.single import page_of
 from dmcmc.report.experiment.statistics import Mean, findings_of, reference_of
-from dmcmc.report.pages.chart import Chart, Series, svg
+from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, colour_of, svg
 
 TEXT = """
 title: Small & quick
@@ -195,6 +197,62 @@ def test_a_single_result_has_a_page(tmp_path):
     assert str(result["objective"]) in page and page.count('class="held"') == len(
         {(name.split(".")[0], slot) for name, slot in result["assignment"].items()}
     )
+
+
+def point(time, objective, bound, by, parts=None):
+    return {"time": time, "objective": objective, "bound": bound, "by": by, "parts": parts or {}}
+
+
+WORK = [("search", 2.0, 10, 0), ("bound", 3.0, 0, 60), ("semidefinite", 5.0, 0, 30), ("sample", 1.0, 0, 0)]
+EARNED = {
+    "status": "timeout",
+    "sense": "max",
+    "objective": 110,
+    "bound": 210,
+    "time": 16.0,
+    "agents": [],
+    "provenance": {},
+    "work": [dict(zip(("kind", "seconds", "objective", "bound"), row, strict=True)) for row in WORK],
+    "trace": [
+        point(0.0, 100, None, "search"),
+        point(1.0, 100, 300, "bound"),
+        point(2.0, 110, 300, "search"),
+        point(4.0, 110, 260, "bound, semidefinite", {"bound": 0.75, "semidefinite": 0.25}),
+        point(8.0, 110, 210, "bound, semidefinite", {"semidefinite": 0.6, "bound": 0.4}),
+        point(16.0, 110, 209, "bound, branch"),
+    ],
+}
+
+
+def test_the_picture_says_which_kind_of_work_has_earned_what():
+    earned = Earned(EARNED)
+    colours = [earned.colours[kind] for kind in ("search", "bound", "semidefinite")]
+    assert len({*colours}) == 3 and all(0 <= colour < 8 for colour in colours)
+    search, bound, semidefinite = colours
+    steps = [(s.x, s.low, s.high, s.colour) for s in earned.steps(EARNED["trace"], "bound", 0.1)]
+    assert steps == [
+        (4.0, 270, 300, bound),
+        (4.0, 260, 270, semidefinite),
+        (8.0, 230, 260, semidefinite),
+        (8.0, 210, 230, bound),
+        (16.0, 209, 210, PLAIN),  # nobody knows whose
+    ]
+    assert [tuple(s.__dict__.values()) for s in earned.steps(EARNED["trace"], "objective", 0.1)] == [
+        (2.0, 100, 110, search)
+    ]
+    page = page_of(EARNED, "r")
+    pieces = re.findall(r'<line [^>]*stroke="([^"]*)" stroke-width="5"', page)
+    assert pieces == [colour_of(c) for c in (search, bound, semidefinite, semidefinite, bound, PLAIN)]
+    for text in ("bound: 3 s, 60 %", "semidefinite: 5 s, 30 %", "search: 2 s, 10 %", "sample: 1 s, 0 %"):
+        assert text in page
+    assert re.search(r"<td>bound</td><td>3.000 s</td><td>0</td><td>60</td><td>60 %</td><td>20</td>", page)
+    assert page.count(f"fill:{colour_of(semidefinite)}") == 2  # its seconds, and its part of the gap closed
+
+
+def test_a_result_without_work_told_apart_has_its_lines():
+    result = {**EARNED, "work": [], "trace": [point(0.1, 5, 9, ""), point(1.0, 6, 8, "")]}
+    page = page_of(result, "r")
+    assert "What earned it" not in page and page.count(colour_of(DASHED)) > 2
 
 
 def test_a_result_of_any_problem_has_a_page(tmp_path):

@@ -102,6 +102,9 @@ def test_the_trace_goes_up_and_its_bound_down_until_the_end():
     assert known[-1] < known[0]
     kinds = {kind for point in result.trace for kind in point.by.split(", ")}
     assert "search" in kinds and kinds - {"prune"} <= {done.kind for done in result.work} | {"search"}
+    parts = [point.parts for point in result.trace if point.parts]
+    assert parts and all(sum(part.values()) == pytest.approx(1) for part in parts)
+    assert all(", ".join(point.parts) == point.by for point in result.trace if point.parts)
 
 
 def test_rows_are_left_out_only_where_there_is_time_for_it():

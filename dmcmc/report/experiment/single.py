@@ -8,11 +8,13 @@ from typing import Any
 
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.report.pages.chart import Chart, Series, bars, svg
+from dmcmc.report.experiment.earned import Earned
+from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, Step, bars, svg
 from dmcmc.report.pages.frame import page, table
 
 _MOST_SLOTS = 200
 _MOST_AGENTS = 60
+_FIRST = 1e-4  # seconds
 
 
 def write_single(path: Path, output: Path) -> Path:
@@ -52,7 +54,10 @@ def page_of(result: Mapping[str, Any], name: str) -> str:
         table([name, {"max": "maximise", "min": "minimise"}.get(str(result.get("sense")), "")], rows),
         '<h2>How it came</h2><div class="charts">',
     ]
-    parts += [svg(chart) for chart in _over_time(result)]
+    earned = Earned(result)
+    parts += [svg(chart) for chart in _over_time(result, earned)]
+    *drawn, listed = earned.html() or [""]
+    parts += drawn
     agents = result["agents"]
     for title, key, unit in (
         ("Where the gap is", "gap", ""),
@@ -62,22 +67,26 @@ def page_of(result: Mapping[str, Any], name: str) -> str:
         values = [(str(agent["name"]), float(agent.get(key) or 0)) for agent in agents]
         if len(values) > 1 and any(value > 0 for _, value in values):
             parts.append(bars(title, values, unit))
-    return page(f"{name}: {result['status']}", [*parts, "</div>", *_tree(result), *_slots(result)])
+    if listed:
+        listed = f"<h2>What earned it</h2>{listed}"
+    return page(f"{name}: {result['status']}", [*parts, "</div>", listed, *_tree(result), *_slots(result)])
 
 
 def _number(value: Any) -> str:
     return "–" if value is None else str(value) if isinstance(value, int) else f"{value:.10g}"
 
 
-def _over_time(result: Mapping[str, Any]) -> list[Chart]:
-    """Return objective and bound over time."""
-    lines = []
-    for number, name in enumerate(("objective", "bound")):
-        points = [(max(p["time"], 1e-4), p[name]) for p in result["trace"] if p.get(name) is not None]
+def _over_time(result: Mapping[str, Any], earned: Earned) -> list[Chart]:
+    """Return objective and bound over time, where they got better in the colours of what brought it."""
+    lines, steps = [], list[Step]()
+    for name, colour in (("objective", PLAIN), ("bound", DASHED)):
+        points = [(max(p["time"], _FIRST), p[name]) for p in result["trace"] if p.get(name) is not None]
         if points:
             points.append((max(result["time"], points[-1][0]), points[-1][1]))
-            lines.append(Series(name, [(t, v, v, v) for t, v in points], steps=True, colour=number))
-    return [Chart("Objective and bound over time", "seconds", "", lines, log_x=True)] if lines else []
+            lines.append(Series(name, [(t, v, v, v) for t, v in points], steps=True, colour=colour))
+            steps += earned.steps(result["trace"], name, _FIRST)
+    title = "Objective and bound over time"
+    return [Chart(title, "seconds", "", lines, log_x=True, steps=steps, keys=earned.keys())] if lines else []
 
 
 def _tree(result: Mapping[str, Any]) -> list[str]:

@@ -1,13 +1,13 @@
 """Line charts and bars as vector graphics that take the page's colours."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from math import ceil, floor, isfinite, log10
 
 from dmcmc.report.pages.frame import COLOURS
 
-_WIDTH, _HEIGHT = 460, 270
+WIDTH, HEIGHT = 460, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 40
 _MOST_BARS = 40
 DASHES = ((1, 0), (6, 4), (2, 3))  # of lines whose colour was there before: on and off
@@ -23,9 +23,30 @@ class Series:
     colour: int = 0
 
 
+PLAIN, DASHED = -1, -2  # colours of what is no kind of anything: a line, and one with gaps
+
+
+@dataclass(frozen=True)
+class Step:
+    """A piece of a line straight up or down that has a colour of its own: where it stands, its ends, whose it is."""
+
+    x: float
+    low: float
+    high: float
+    colour: int
+
+
+@dataclass(frozen=True)
+class Key:
+    """An entry of a legend for steps: what a colour means."""
+
+    name: str
+    colour: int
+
+
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn: a headline, what the axes are, whether they are logarithmic, and lines."""
+    """What is drawn: a headline, what the axes are, whether they are logarithmic, lines, and steps with their keys."""
 
     title: str
     x: str
@@ -33,6 +54,8 @@ class Chart:
     series: Sequence[Series] = field(default_factory=list)
     log_x: bool = False
     log_y: bool = False
+    steps: Sequence[Step] = ()
+    keys: Sequence[Key] = ()
 
 
 class _Axis:
@@ -76,32 +99,61 @@ def _power(exponent: int) -> str:
 
 def svg(chart: Chart) -> str:
     """Return a chart as a figure with its legend."""
+    entries = [*chart.series, *chart.keys]
+    legend = "".join(f'<b><i style="background:{_swatch(e.colour)}"></i>{escape(e.name)}</b>' for e in entries)
+    caption = f"<figcaption>{escape(chart.title)}</figcaption>"
+    return f'<figure>{caption}{drawing(chart)}<div class="legend">{legend}</div></figure>'
+
+
+def drawing(chart: Chart, place: str = "") -> str:
+    """Return a chart alone, without headline and legend; ``place`` are attributes of the element."""
     xs = [p[0] for s in chart.series for p in s.points]
     ys = [v for s in chart.series for p in s.points for v in p[1:]]
-    across = _Axis(xs, chart.log_x, _LEFT, _WIDTH - _RIGHT)
-    up = _Axis(ys, chart.log_y, _HEIGHT - _BOTTOM, _TOP)
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(chart.title)}">']
+    ys += [v for step in chart.steps for v in (step.low, step.high)]
+    across = _Axis(xs, chart.log_x, _LEFT, WIDTH - _RIGHT)
+    up = _Axis(ys, chart.log_y, HEIGHT - _BOTTOM, _TOP)
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(chart.title)}"{place}>']
     for value, name in across.ticks():
         x = across.place(value)
-        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" stroke="var(--line)"/>')
-        parts.append(_text(x, _HEIGHT - _BOTTOM + 14, name, "middle"))
+        parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" stroke="var(--line)"/>')
+        parts.append(_text(x, HEIGHT - _BOTTOM + 14, name, "middle"))
     for value, name in up.ticks():
         y = up.place(value)
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>')
+        parts.append(f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="var(--line)"/>')
         parts.append(_text(_LEFT - 6, y + 4, name, "end"))
-    parts.append(_text((_LEFT + _WIDTH) / 2, _HEIGHT - 6, chart.x, "middle"))
-    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    parts.append(_text((_LEFT + WIDTH) / 2, HEIGHT - 6, chart.x, "middle"))
+    middle = (_TOP + HEIGHT - _BOTTOM) / 2
     parts.append(f'<g transform="rotate(-90 12 {middle:.0f})">{_text(12, middle, chart.y, "middle")}</g>')
     for series in chart.series:
-        parts.append(_line(series, f"var(--c{series.colour % COLOURS})", across, up))
-    legend = "".join(f'<b><i style="background:{_swatch(s.colour)}"></i>{escape(s.name)}</b>' for s in chart.series)
-    parts.append(f'</svg><div class="legend">{legend}</div>')
-    return f"<figure><figcaption>{escape(chart.title)}</figcaption>{''.join(parts)}</figure>"
+        parts.append(_line(series, colour_of(series.colour), across, up))
+    for step in chart.steps:
+        x, low, high = across.place(step.x), up.place(step.low), up.place(step.high)
+        parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{high:.1f}" y2="{low:.1f}" stroke="{colour_of(step.colour)}" '
+            f'stroke-width="5"{_dashes(step.colour)}/>'
+        )
+    return "".join([*parts, "</svg>"])
+
+
+def colour_of(number: int) -> str:
+    """Return a colour as styles have it."""
+    return f"var(--c{number % COLOURS})" if number >= 0 else "var(--soft)"
+
+
+def _dashed(number: int) -> tuple[int, int]:
+    """Return how long a line is drawn, and how long it is not."""
+    return DASHES[number // COLOURS % len(DASHES) if number >= 0 else PLAIN - number]
+
+
+def _dashes(number: int) -> str:
+    """Return the same as an attribute; nothing for a line without gaps."""
+    on, off = _dashed(number)
+    return f' stroke-dasharray="{on} {off}"' if off else ""
 
 
 def _swatch(number: int) -> str:
     """Return what the legend shows of a line: colours come again dashed, then dotted."""
-    colour, on, off = f"var(--c{number % COLOURS})", *DASHES[number // COLOURS % len(DASHES)]
+    colour, (on, off) = colour_of(number), _dashed(number)
     return f"repeating-linear-gradient(90deg,{colour} 0 {on}px,transparent {on}px {on + off}px)" if off else colour
 
 
@@ -126,8 +178,7 @@ def _line(series: Series, colour: str, across: _Axis, up: _Axis) -> str:
         edge = [(across.place(x), up.place(high)) for x, _, _, high in points]
         edge += [(across.place(x), up.place(low)) for x, _, low, _ in reversed(points)]
         drawn.append(f'<polygon points="{_listed(edge)}" fill="{colour}" opacity=".15"/>')
-    on, off = DASHES[series.colour // COLOURS % len(DASHES)]
-    dashes = f' stroke-dasharray="{on} {off}"' if off else ""
+    dashes = _dashes(series.colour)
     drawn.append(f'<polyline points="{_listed(places)}" fill="none" stroke="{colour}" stroke-width="2"{dashes}/>')
     if not series.steps and len(points) <= _MOST_BARS:
         drawn += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>' for x, y in places]
@@ -138,15 +189,16 @@ def _listed(places: Sequence[tuple[float, float]]) -> str:
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
 
 
-def bars(title: str, values: Sequence[tuple[str, float]], unit: str) -> str:
-    """Return horizontal bars, the longest 40."""
+def bars(title: str, values: Sequence[tuple[str, float]], unit: str, colours: Mapping[str, int] | None = None) -> str:
+    """Return horizontal bars, the longest 40; ``colours`` by name where they differ."""
     kept = sorted(values, key=lambda pair: -pair[1])[:_MOST_BARS]
     most = max((value for _, value in kept), default=0.0) or 1.0
     height = 18 * len(kept) + 4
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{escape(title)}">']
+    parts = [f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">']
     for i, (name, value) in enumerate(kept):
         width = max(1.0, 280 * value / most)
         parts.append(_text(84, 18 * i + 13, name, "end"))
-        parts.append(f'<rect class="bar" x="90" y="{18 * i + 3}" width="{width:.1f}" height="12" rx="2"/>')
+        fill = f' style="fill:{colour_of(colours[name])}"' if colours else ""
+        parts.append(f'<rect class="bar" x="90" y="{18 * i + 3}" width="{width:.1f}" height="12" rx="2"{fill}/>')
         parts.append(_text(96 + width, 18 * i + 13, f"{value:,.6g} {unit}".strip(), "start"))
     return f"<figure><figcaption>{escape(title)}</figcaption>{''.join(parts)}</svg></figure>"

@@ -3,13 +3,15 @@
 from collections.abc import Iterable, Sequence
 from html import escape
 
-_STYLE = """
+PALETTE = """
 :root { color-scheme: light dark; --ink: #1d2433; --soft: #5c6577; --line: #d9dde6; --paper: #fff; --shade: #f3f5f9;
   --c0: #2563c9; --c1: #d1570f; --c2: #17825a; --c3: #a92d83; --c4: #8a6a00; --c5: #0b7f95; --c6: #c02d2d; --c7:
   #6d5bd0; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e6e9f0; --soft: #9aa4b8; --line: #3a4152; --paper: #171b24;
   --shade: #1f2531; --c0: #7aa7ff; --c1: #ff9a5a; --c2: #5fd3a2; --c3: #f088cc; --c4: #e0bd4a; --c5: #5ccfe6;
   --c6: #ff7f7f; --c7: #b3a6ff; } }
+"""
+_STYLE = """
 * { box-sizing: border-box; }
 body { margin: 2rem auto; max-width: 76rem; padding: 0 1rem; background: var(--paper); color: var(--ink);
   font: 15px/1.45 system-ui, sans-serif; }
@@ -41,7 +43,7 @@ def page(title: str, parts: Iterable[str]) -> str:
     """Return a page of parts, which are HTML."""
     head = (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
+        f'<meta name="viewport" content="width=device-width"><style>{PALETTE}{_STYLE}</style></head><body>'
     )
     return "\n".join([head, f"<h1>{escape(title)}</h1>", *parts, "</body></html>", ""])
 

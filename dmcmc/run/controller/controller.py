@@ -91,7 +91,8 @@ class Controller:
         bound = 0.0 if state.bound is None or last.bound is None else max(0.0, last.bound - state.bound)
         if objective > 0 or (state.utility is not None and last.utility is None):
             self._found = state.elapsed
-        self.ledger.enter(brought, objective, bound, last.gap if math.isfinite(last.gap) else 0.0)
+        stake, seconds = last.gap if math.isfinite(last.gap) else 0.0, state.elapsed - last.elapsed
+        self.ledger.enter(brought, objective, bound, stake, seconds, len(set(self.owner)))
         if not known and 0 < state.gap < math.inf and any(one.kind == SEARCH for one in brought):
             self.ledger.hope(SEARCH, searched / state.gap)
 

@@ -63,7 +63,7 @@ def divide_slice(
     owner
         The rank of each agent.
     hopes
-        The part of its gain that each kind should bring in a slice.
+        The part of its gain that each kind should bring if it had all of a slice.
 
     Returns
     -------
@@ -134,8 +134,12 @@ def _rate(offer: Offer, hopes: Mapping[str, float]) -> float:
 
 
 def _other_rate(rank: _Rank, hopes: Mapping[str, float], time: Time) -> float:
-    """Return what a rank's work that takes any seconds gains a second."""
-    return sum(offer.gain * hopes.get(offer.kind, 1.0) for offer in rank.others) / time.slice
+    """Return what a rank's work that takes any seconds gains a second, when each kind has its part of them."""
+    worth: dict[str, float] = {}
+    for offer in rank.others:
+        worth[offer.kind] = worth.get(offer.kind, 0.0) + offer.gain * hopes.get(offer.kind, 1.0)
+    total = sum(worth.values())
+    return sum(one * one for one in worth.values()) / total / time.slice if total > 0 else 0.0
 
 
 def _ends(ranks: Sequence[_Rank], hopes: Mapping[str, float], time: Time) -> bool:
@@ -195,7 +199,7 @@ def _search_share(
     if ending:
         return _SIDELINE
     own = sum(offer.gain * hopes.get(SEARCH, 1.0) for offer in searching)
-    others = sum(_other_rate(rank, hopes, time) * time.slice for rank in ranks)
+    others = sum(offer.gain * hopes.get(offer.kind, 1.0) for rank in ranks for offer in rank.others)
     return min(_MOST_SEARCH, max(time.search, own / (own + others))) if own > 0 else 0.0
 
 

@@ -18,7 +18,7 @@ from dmcmc.run.controller.offer import (
     Brought,
 )
 
-# The part of what is at stake that a slice of time should bring, before any has been tried.
+# The part of what is at stake that a kind should bring if it had all of a slice, before it has been tried.
 _FIRST_HOPES = {
     ELIMINATE: 1.0,
     FILTER: 1.0,
@@ -35,7 +35,10 @@ _FIRST_HOPES = {
 _LEAST = {BOUND: 0.03, BRANCH: 0.03, SEMIDEFINITE: 0.03, SEARCH: 0.25}
 _LEAST_ELSE = 0.15
 _BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2, BRANCH_AND_BOUND)  # of all: what they find is told at once
+_DECODED = (ELIMINATE, FILTER, SAMPLE, COMBINE)  # of tables from below: what is combined of them is theirs
+_WHOLE = (COMBINE, GPU_SEARCH)  # nothing shares their time with them
 _NEW = 0.7  # weight of the last slice, as long as all before it
+_MOST_TIMES = 10.0  # times what a part of a slice has brought is hoped of all of it, at most: little may be luck
 _TRUST = 0.2  # seconds of work as estimated that a correction starts from
 _MOST = 8.0  # times the estimate, either way
 _ENGINES = (TOULBAR2, BRANCH_AND_BOUND)  # they bring what they bring, whatever is hoped
@@ -61,7 +64,8 @@ class Ledger:
     accounts : dict of Account
         By kind, in the order of their first use.
     hopes : dict of float
-        The part of what is at stake that a kind should bring in a slice of time; less when it has lately brought less.
+        The part of what is at stake that a kind should bring if it had all of a slice: what it has lately brought a
+        second. So time goes to what earns most with it, not to what has had most of it.
     """
 
     accounts: dict[str, Account] = field(default_factory=dict)
@@ -73,20 +77,34 @@ class Ledger:
         times = (account.priced + _TRUST) / (account.estimated + _TRUST)
         return seconds * min(_MOST, max(1 / _MOST, times))
 
-    def enter(self, brought: Iterable[Brought], objective: float, bound: float, stake: float) -> None:
+    def enter(
+        self,
+        brought: Iterable[Brought],
+        objective: float,
+        bound: float,
+        stake: float,
+        seconds: float = 0.0,
+        ranks: int = 1,
+    ) -> None:
         """Take in what a slice of time has brought.
 
         Parameters
         ----------
         objective, bound
             How much better the best assignment and the bound are, utility. Each kind is given its part: of the
-            objective what it has brought itself, and of the rest by seconds; of the bound by what it has closed.
+            objective what it has brought itself, and of the rest, which tables from below have brought, by seconds; of
+            the bound by what it has closed.
         stake
             The gap before; 0 where that is not known: then hopes stay as they are.
+        seconds, ranks
+            How long the slice was, and how many ranks had so long for their agents; 0 where only what a kind has had
+            itself is known.
         """
         parts = _by_kind(brought)
         rest = max(0.0, objective - sum(part.objective for part in parts.values()))
-        decoding = {kind: part.seconds for kind, part in parts.items() if kind not in _BESIDE}
+        decoding = {kind: part.seconds for kind, part in parts.items() if kind in _DECODED}
+        if not any(decoding.values()):
+            decoding = {kind: part.seconds for kind, part in parts.items() if kind not in _BESIDE}
         closing = {kind: part.closed for kind, part in parts.items()}
         raised, lowered = _split(rest, decoding), _split(bound, closing if any(closing.values()) else decoding)
         for kind, part in parts.items():
@@ -98,7 +116,9 @@ class Ledger:
             account.estimated += part.estimated
             account.priced += part.seconds if part.estimated > 0 else 0.0
             if stake > 0 and part.seconds > 0 and kind not in _ENGINES:
-                self._learn(kind, sum(gained) / stake)
+                whole = part.seconds if kind in _WHOLE else seconds if kind == SEARCH else seconds * ranks
+                times = min(_MOST_TIMES, max(1.0, whole / part.seconds))
+                self._learn(kind, times * sum(gained) / stake)
 
     def hope(self, kind: str, part: float) -> None:
         """Hope for a part of what is at stake from a kind; for a little at least, and no more than at first."""
@@ -114,6 +134,22 @@ class Ledger:
 def _least(kind: str) -> float:
     """Return what is always hoped of a kind."""
     return _LEAST.get(kind, _LEAST_ELSE) * _FIRST_HOPES.get(kind, 1.0)
+
+
+def lowered_by(brought: Iterable[Brought]) -> dict[str, float]:
+    """Return the parts of kinds of work, 1 together, in how much lower agents' work has made the bound; most first.
+
+    Of what is beside them each bound is told when it is proven. Nothing where no agent's part of the gap is less.
+    """
+    closed = {kind: part.closed for kind, part in _by_kind(brought).items() if kind not in _BESIDE}
+    parts = _split(1.0, closed)
+    return dict(sorted(parts.items(), key=lambda one: -one[1]))
+
+
+def decoded_by(kinds: Iterable[str]) -> list[str]:
+    """Return those of some kinds of work that an assignment comes of which is combined from tables; all if none."""
+    kinds = list(dict.fromkeys(kinds))
+    return [kind for kind in kinds if kind in _DECODED] or kinds
 
 
 def _by_kind(brought: Iterable[Brought]) -> dict[str, Brought]:

@@ -8,8 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmcmc.run.controller.controller import Controller, State
-from dmcmc.run.controller.ledger import Ledger
-from dmcmc.run.controller.offer import BOUND, ELIMINATE, FILTER, SAMPLE, SEARCH, Brought, Offer
+from dmcmc.run.controller.ledger import Ledger, decoded_by, lowered_by
+from dmcmc.run.controller.offer import (
+    BOUND,
+    BRANCH,
+    ELIMINATE,
+    FILTER,
+    SAMPLE,
+    SEARCH,
+    SEMIDEFINITE,
+    TOULBAR2,
+    Brought,
+    Offer,
+)
 
 PRICES = {ELIMINATE: 0.6, SAMPLE: None, BOUND: None}
 
@@ -32,7 +43,17 @@ def test_what_was_brought_goes_to_those_who_brought_it():
     ]
     ledger.enter(brought, objective=9.0, bound=8.0, stake=100.0)
     gained = {kind: (account.objective, account.bound) for kind, account in ledger.accounts.items()}
-    assert gained == {ELIMINATE: (2.0, 6.0), BOUND: (2.0, 2.0), SEARCH: (5.0, 0.0)}
+    assert gained == {ELIMINATE: (4.0, 6.0), BOUND: (0.0, 2.0), SEARCH: (5.0, 0.0)}
+    ledger.enter([Brought(BOUND, 3.0), Brought(BRANCH, 1.0)], 4.0, 0.0, 100.0)  # no table from below is another
+    assert (ledger.accounts[BOUND].objective, ledger.accounts[BRANCH].objective) == (3.0, 1.0)
+
+
+def test_a_point_of_the_trace_is_told_as_what_brought_it():
+    brought = [Brought(SAMPLE, 1.0), Brought(BOUND, 1.0, closed=1.0), Brought(BRANCH, 1.0, closed=2.0)]
+    brought += [Brought(BOUND, 1.0), Brought(BRANCH, 1.0, closed=1.0), Brought(TOULBAR2, 1.0, closed=9.0)]
+    assert [*lowered_by(brought).items()] == [(BRANCH, 0.75), (BOUND, 0.25)]
+    assert lowered_by(brought[:1]) == {}
+    assert decoded_by([BOUND, SAMPLE, BOUND]) == [SAMPLE] and decoded_by([BOUND, BRANCH]) == [BOUND, BRANCH]
 
 
 def test_hopes_fall_where_nothing_comes_and_never_to_nothing():
@@ -155,3 +176,73 @@ def test_a_search_alone_and_without_a_bound_goes_on_ten_times_as_long_as_the_bes
     controller = Controller([0])
     controller.enter(State(500.0, 500.0, None), [])  # nothing that breaks no constraint is given up for
     assert controller.decide(offers) and not controller.settled
+
+
+class MadeUp:
+    """A run by a made-up clock: each kind of work lowers a bound by what it brings in its seconds."""
+
+    def __init__(self, earns, ranks=1, gap=1e9):
+        self.earns, self.ranks, self.gap, self.now = earns, ranks, gap, 1.0
+        self.controller = Controller(range(ranks))
+        self.seconds = dict.fromkeys(earns, 0.0)
+        self.controller.enter(State(self.now, 1e6, 0.0, self.gap), [])
+
+    def slice(self):
+        """Give out one slice, and do what is granted; return each kind's part of the time."""
+        offers = [
+            Offer(kind, math.inf if kind == SEARCH else self.gap / self.ranks, None if kind == SEARCH else rank)
+            for rank in range(self.ranks)
+            for kind in self.earns
+            if kind != SEARCH or rank == 0
+        ]
+        given_time = dict.fromkeys(self.earns, 0.0)
+        for grant in self.controller.decide(offers):
+            given_time[grant.kind] += grant.seconds / (1 if grant.kind == SEARCH else self.ranks)
+        brought = []
+        for kind, seconds in given_time.items():
+            closed = self.earns[kind](self.seconds[kind] + seconds) - self.earns[kind](self.seconds[kind])
+            self.seconds[kind] += seconds
+            self.gap -= closed
+            brought.append(Brought(kind, seconds * (1 if kind == SEARCH else self.ranks), closed=closed))
+        self.now += sum(given_time.values())
+        self.controller.enter(State(self.now, 1e6, 0.0, self.gap), brought)
+        return {kind: seconds / sum(given_time.values()) for kind, seconds in given_time.items()}
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_time_goes_by_what_was_earned_a_second_and_not_by_who_has_had_most_of_it(ranks):
+    earns = {BOUND: lambda t: 4e6 * t, BRANCH: lambda t: 4e6 * t, SEMIDEFINITE: lambda t: 16e6 * t}
+    run = MadeUp(earns, ranks)
+    run.controller.ledger.hopes.update({BRANCH: 0.65, BOUND: 0.1, SEMIDEFINITE: 0.1})
+    first, *_, last = (run.slice() for _ in range(5))
+    assert first[BRANCH] > 4 * first[SEMIDEFINITE]  # what was hoped
+    assert last == {
+        kind: pytest.approx(part, abs=0.05) for kind, part in ((BOUND, 1 / 6), (BRANCH, 1 / 6), (SEMIDEFINITE, 4 / 6))
+    }
+
+
+def test_what_comes_to_its_end_loses_its_time_at_once():
+    def ending(seconds):
+        return 5e8 * (1 - math.exp(-seconds))
+
+    run = MadeUp({BOUND: ending, SEMIDEFINITE: lambda t: 1e7 * t})
+    shares = [run.slice()[BOUND] for _ in range(6)]
+    assert shares[0] > 0.4 and shares[-1] < 0.1
+
+
+def test_little_time_may_be_luck():
+    ledger = Ledger()
+    ledger.enter([Brought(BRANCH, 0.001, closed=1.0), Brought(BOUND, 10.0)], 0.0, 1.0, 1000.0, 10.0)
+    assert ledger.hopes[BRANCH] < 0.65
+
+
+def test_an_elimination_is_weighed_against_what_others_earn_together_in_their_parts_of_the_time():
+    controller = Controller([0])
+    controller.enter(State(4.0, 100.0, 0.0, 100.0), [])
+    controller.ledger.hopes.update({BOUND: 0.2, BRANCH: 0.2, SAMPLE: 0.04})
+    others = [Offer(kind, 100.0, 0) for kind in (BOUND, BRANCH, SAMPLE)]
+    taken = {
+        price: ELIMINATE in {g.kind for g in controller.decide([*others, Offer(ELIMINATE, 100.0, 0, price)])}
+        for price in (15.0, 90.0)
+    }
+    assert taken == {15.0: True, 90.0: False}
