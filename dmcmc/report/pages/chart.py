@@ -99,7 +99,7 @@ def _power(exponent: int) -> str:
 
 def svg(chart: Chart) -> str:
     """Return a chart as a figure with its legend."""
-    entries = [*chart.series, *chart.keys]
+    entries: list[Series | Key] = [*chart.series, *chart.keys]
     legend = "".join(f'<b><i style="background:{_swatch(e.colour)}"></i>{escape(e.name)}</b>' for e in entries)
     caption = f"<figcaption>{escape(chart.title)}</figcaption>"
     return f'<figure>{caption}{drawing(chart)}<div class="legend">{legend}</div></figure>'

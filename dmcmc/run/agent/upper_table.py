@@ -129,9 +129,13 @@ class UpperTable:
         self.lifted.improve(seconds, None, rows, limits)
 
     def quick_enough(self, rows: int, seconds: float) -> bool:
-        """Return whether a search could close so many rows in so many seconds of one core; if not, there is none."""
+        """Return whether a search could close so many rows in so many seconds of one core; if not, there is none.
+
+        One that has begun goes on: what it gets is decided by what it has earned.
+        """
         assert self.dual is not None
-        self.slow = self.slow or SWEEPS * self.dual.pace * _NODES * rows > seconds
+        if self.searched is None:
+            self.slow = self.slow or SWEEPS * self.dual.pace * _NODES * rows > seconds
         return not self.slow
 
     def search(

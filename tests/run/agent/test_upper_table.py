@@ -25,6 +25,17 @@ def test_a_search_that_would_be_too_slow_is_given_up_for_good(monkeypatch):
     assert not above.searchable(5) and not above.quick_enough(5, seconds=10.0)
 
 
+def test_a_search_that_has_begun_goes_by_what_it_earns_and_not_by_a_guess_of_what_it_takes(monkeypatch):
+    rng, domains = np.random.default_rng(0), np.full(4, 5)
+    factors = [Factor.of(pair, random_table(rng, (5, 5), 99, 0.0)) for pair in ((0, 1), (1, 2), (0, 2), (2, 3))]
+    above = UpperTable()
+    above.start("triangles", LocalProblem(0, (3,), (0, 1, 2), tuple(factors), domains), CPU)
+    limits = np.zeros(5, dtype=np.int64)
+    above.search(None, limits, limits, seconds=1.0, room=1 << 20)
+    monkeypatch.setattr(above.dual, "_pace", 0.01)
+    assert above.quick_enough(5, seconds=1.0) and not above.slow
+
+
 def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monkeypatch):
     monkeypatch.setattr(lift, "_LEAST_HIDDEN", 3)
     rng, domains = np.random.default_rng(0), np.full(4, 5)
