@@ -14,6 +14,7 @@ import numba
 
 from dmcmc.inference.runtime.cache import warm_marker
 from dmcmc.inference.runtime.compile import counted_compiling
+from dmcmc.inference.runtime.leftovers import leftovers_returned
 from dmcmc.mpi.world import World
 from dmcmc.run.watch.progress import Progress
 
@@ -51,7 +52,7 @@ def once(what: str, work: Callable[[], None], world: World, progress: Progress) 
     if missing:
         try:
             _AT_WORK.append(what)
-            with counted_compiling(_now_and_then(progress, title, about)):
+            with leftovers_returned(), counted_compiling(_now_and_then(progress, title, about)):
                 work()
             if marker is not None:
                 marker.touch()
