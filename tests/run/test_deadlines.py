@@ -268,7 +268,8 @@ def shared_only(floats=False):
 @pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize("bound", ["none", "dual", "mini-bucket"])
 def test_what_time_cannot_improve_ends_without_it(bound, floats, monkeypatch):
-    monkeypatch.setattr(controller, "_PATIENCE", 0.3)
+    monkeypatch.setattr(controller, "_PATIENCE", 0.03)
+    monkeypatch.setattr(controller, "_TIMES", 1.0)
     result = answer(
         shared_only(floats),
         local={"method": "gibbs", "bound": bound},

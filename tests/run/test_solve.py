@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from support import naive, toulbar2
 from support.problem_strategies import random_problem
+from support.runs import begun, finished
 
 import dmcmc
 from dmcmc import Factor, Problem
@@ -211,8 +212,8 @@ def test_a_guarantee_counts_the_samples_that_were_drawn_for_every_row(runs):
 
 
 def test_samples_that_a_deadline_has_cut_off_guarantee_nothing():
-    local = {"guarantee": {"alpha": 1e-4, "epsilon": 1e-4}, "temperature": 1}
-    result = answer(small_problem(8), "gibbs", local=local, budget={"time": 0.2})
+    local = {"method": "gibbs", "guarantee": {"alpha": 1e-4, "epsilon": 1e-4}, "temperature": 1}
+    result = finished(begun(small_problem(8), local=local, budget={"time": 0.2}))  # of which planning takes nothing
     assert result.guarantee is None and "of 100,000,000 samples" in result.note
 
 
