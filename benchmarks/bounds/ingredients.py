@@ -1,12 +1,13 @@
 """The gap over time with each ingredient of the bound added, beside toulbar2, and what each kind of work earned.
 
     DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.ingredients [--only NAME] [--seconds S] [--processor]
-        [--toulbar2] [--lines FILE.jsonl] [--picture FILE.svg] [--page FILE.html]
+        [--toulbar2] [--lines FILE.jsonl] [--draw] [--picture FILE.svg] [--page FILE.html]
 
 FOLDER holds meetings/. For each problem a line a run: the gap to the best utility of all runs after times; then what
 each kind of work took and lowered the bound by (utility, and a second). Runs of one problem follow each other.
 ``--processor``: every run has one core, and its clock is that of the processor, as toulbar2's own is: what else goes on
-on the machine does not count. ``--lines`` keeps every run as it ends, and those that are there are not run again.
+on the machine does not count. ``--lines`` keeps every run as it ends, and those that are there are not run again;
+``--draw`` runs nothing, and shows what is there.
 """
 
 import json
@@ -117,9 +118,9 @@ def lines_of(name: str, kept: Kept, given: Namespace) -> list[Line]:
     lines = list[Line]()
     for way, bound, kinds in [*WAYS, *([(PEER, "", None)] if given.toulbar2 else [])]:
         key = f"{name}|{way}|{given.seconds:g}|{'processor' if given.processor else given.device}"
-        if key not in kept.lines:
+        if key not in kept.lines and not given.draw:
             kept.add(key, peer(name, given) if way == PEER else run(name, way, bound, kinds, given))
-        lines.append(kept.lines[key])
+        lines += [kept.lines[key]] if key in kept.lines else []
     return lines
 
 
@@ -156,23 +157,32 @@ def main() -> None:
     parser.add_argument("--processor", action="store_true", help="one core a run, by the processor's clock")
     parser.add_argument("--toulbar2", action="store_true", help="toulbar2 on one core as well")
     parser.add_argument("--lines", type=Path, metavar="FILE.jsonl")
+    parser.add_argument("--draw", action="store_true", help="what --lines has, without any run")
     parser.add_argument("--picture", type=Path, metavar="FILE.svg")
     parser.add_argument("--page", type=Path, metavar="FILE.html")
     given = parser.parse_args()
     clock = "one core a run, processor seconds" if given.processor else "all cores but for toulbar2, which has one"
     say, drawn, kept = Report(__file__, given, device=given.device, clock=clock), list[Chart](), Kept(given.lines)
+    shown = list[list[Line]]()
     for name in NAMES:
         if given.only not in name:
             continue
         lines = lines_of(name, kept, given)
+        if not lines:
+            continue
         best = max(line.objective for line in lines)
+        shown.append(lines)
         say(name)
         for line in lines:
             for text in told(line, best, given.seconds):
                 say(text)
         drawn.append(chart(name, lines, best, given.seconds))
     if given.picture is not None:
-        notes = [f"Bounds of our runs, and of toulbar2 (hybrid best-first search); {clock}."]
+        notes = [
+            f"Bounds of our runs, and of toulbar2 (hybrid best-first search); {clock}.",
+            "A shared machine: load when runs ended "
+            + " to ".join(f"{load(line.load for one in shown for line in one):.0f}" for load in (min, max)),
+        ]
         replace_file(given.picture, picture(TITLE, notes, drawn).splitlines(keepends=True))
     if given.page is not None:
         replace_file(given.page, page(TITLE, map(svg, drawn)).splitlines(keepends=True))
