@@ -99,7 +99,7 @@ class Lift:
         chosen = chosen[state.bounds[chosen] > NEVER]
         if self.exhausted or not chosen.size or state.backend.stop.over:
             return
-        if seconds is not None and seconds < (_LEAST_STEPS + self._setting_out) * self.pace:
+        if seconds is not None and seconds < max(_LEAST_STEPS, self._setting_out) * self.pace:
             return  # all of it would be setting out
         with products_on_one_thread():
             if self._descent is None:
