@@ -205,8 +205,7 @@ def solve_on(
         An mpi4py communicator, such as ``MPI.COMM_WORLD``, or what :func:`dmcmc.mpi.world.connect` returns.
     problem, settings, progress, trace, solution, keywords
         As for :func:`solve`. Where rank 0 alone has the problem (the others give None) each rank gets its own agents'
-        parts only; not with a time budget. ``progress``, ``trace`` and ``solution`` are called on rank 0 only;
-        ``output`` is written there.
+        parts only. ``progress``, ``trace`` and ``solution`` are called on rank 0 only; ``output`` is written there.
 
     Returns
     -------

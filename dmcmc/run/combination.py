@@ -165,9 +165,8 @@ def attempts_of(setup: "Setup", larger: float = 1.0) -> list[tuple[Relaxation, i
     seconds, last = setup.config.budget.time, (relaxation, memory)
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
         return [last]
-    values = float(setup.problem.domains.mean()) if setup.problem.n_variables else 1.0
     share = min(_SHARE, _STEPS / max(1, setup.problem.n_agents))
-    entries = larger * share * seconds * setup.limits.threads * COSTS.joined / values
+    entries = larger * share * seconds * setup.limits.threads * COSTS.joined / setup.division.values
     quick = int(min(entries, memory)) * setup.arithmetic.dtype.itemsize
     if quick >= memory:
         return [last]

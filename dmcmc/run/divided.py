@@ -32,6 +32,7 @@ from dmcmc.run.reduced.before import reduction_of
 _PLANNED, _WORDS = 0.05, 3e8  # of the time, at most, for one order; words of search in a second, counted
 _SOON, _SOON_SHARE, _STEP = 0.2, 0.02, 3e-4  # seconds, and the part of the time; those of an agent at least
 _LARGE, _OBJECT = 1 << 25, 1 << 10  # bytes of problems that rank 0 keeps to itself; of a factor beside its table
+_COPIES, _IN_USE, _PART = 3, 10 << 10, 0.25  # of tables on a rank that searches; bytes of a factor there; of the memory
 _SLOW = 0.1  # of the time: then orders and trees are taken as they are, wherever so many words take longer
 
 
@@ -149,16 +150,21 @@ def _combined_cells(parts: Divided) -> float:
 def is_dealt_out(problem: Problem, config: Settings, world: World) -> bool:
     """Return whether rank 0 keeps a problem to itself, and hands each rank its own agents' parts.
 
-    That is where it takes much memory. With a time budget each rank searches all of it.
+    That is where it takes much memory: with a time budget, in which each rank would search all of it, a good part of
+    what a rank may take.
     """
-    large = bytes_of_tables(problem) + _OBJECT * len(problem.factors) > _LARGE
-    return large and world.size > 1 and problem.n_agents > 1 and may_be_dealt_out(config)
+    if world.size == 1 or problem.n_agents == 1 or not may_be_dealt_out(config):
+        return False
+    tables, factors = bytes_of_tables(problem), len(problem.factors)
+    if config.budget.time is None or tables + _OBJECT * factors <= _LARGE:
+        return tables + _OBJECT * factors > _LARGE
+    memory = config.budget.shared(_automatic_memory(world.local_size, int(time.monotonic()))).bytes
+    return _COPIES * tables + _IN_USE * factors > _PART * memory
 
 
 def may_be_dealt_out(config: Settings) -> bool:
     """Return whether nothing is asked for that needs the whole problem on all ranks."""
-    fixed = config.budget.time is None and config.search in ("auto", "none")
-    return fixed and config.local.order is None and config.asked_algorithm.name == "dmcmc"
+    return config.local.order is None and config.asked_algorithm.name == "dmcmc"
 
 
 @dataclass(frozen=True)
@@ -201,8 +207,8 @@ def dealing(asked: Problem | None, config: Settings, world: World) -> Deal:
     def division() -> Deal | None:
         if not may_be_dealt_out(config):
             raise Unavailable(
-                "rank 0 alone has the problem: a time budget, a search engine, local.order and other algorithms need it"
-                " on all ranks; give it to them, or leave these out"
+                "rank 0 alone has the problem: local.order and other algorithms need it on all ranks; give it to them,"
+                " or leave these out"
             )
         if asked is None:
             return None

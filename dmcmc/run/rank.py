@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.agent.loose_bound import largest_sum, loose_bounds, whole_bound
+from dmcmc.run.agent.loose_bound import clamped_sum, largest_sum, loose_bounds, whole_bound
 from dmcmc.run.combination import attempts_of, relaxation_of, slicing_seconds, will_prove
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
@@ -88,6 +88,7 @@ class Run:
     """
 
     sides: Sides
+    _largest: tuple[dict[int, Number], Number]  # at most what agents' factors are worth, and those between agents
 
     def __init__(
         self, setup: Setup, world: World, search: Search, progress: Progress, explain: Callable[[Setup], None]
@@ -120,6 +121,8 @@ class Run:
         self.search.begin_on_gpu(self.setup)
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
+        if self._looks_for_gap:
+            self._largest = self.world.decided(partial(_largest_sums, self.setup))
         before, begun, searching = self.incumbent.utility, time.perf_counter(), not will_prove(chosen)
         with self.search.beside(searching, PAYS):
             self.setup, self.agents, self.sides = first_tables(
@@ -154,22 +157,22 @@ class Run:
 
     def _near(self, bounds: Mapping[int, Number]) -> bool:
         """Return whether bounds of some agents, and the largest entries of all others, make the gap small enough."""
-        target, worth = self.setup.config.budget.gap, self.search.worth
-        if not self.setup.timed or target <= 0 or worth.kept < 0:  # fixed work is the same on any number of ranks
+        if not self._looks_for_gap or self.search.worth.kept < 0:
             return False
-        others = {a: self._largest[a] for a in range(len(self._largest)) if a not in bounds}
-        bound = whole_bound(self.setup.division, self.setup.arithmetic, [bounds, others])
-        apart = float("inf") if bound is None else float(bound) - float(worth.utility)
+        target, worth = self.setup.config.budget.gap, self.search.worth
+        own, between = self._largest
+        bound = clamped_sum([*({**own, **bounds}).values(), between], self.setup.arithmetic)
+        apart = float(bound) - float(worth.utility)
         return apart <= target * max(1.0, abs(float(worth.objective)))
 
     def _ended(self) -> bool:
         """Return whether a search engine has proven what is best (rank 0)."""
         return self.incumbent.reached
 
-    @cached_property
-    def _largest(self) -> list[Number]:
-        """What each agent's factors can be worth at most."""
-        return [largest_sum(local.factors, self.setup.arithmetic) for local in self.setup.division.locals]
+    @property
+    def _looks_for_gap(self) -> bool:
+        """Whether first bounds are held against a gap that was asked for: fixed work is the same on any ranks."""
+        return self.setup.timed and self.setup.config.budget.gap > 0
 
     def combine(self) -> Cycle | ResourceError:
         """Send UTIL messages up and VALUE messages down; return why not where it is late, or a later one fails.
@@ -415,6 +418,13 @@ class Run:
         elif number in self.agents:
             work = Work(self.agents[number].table, None, None)
         return metrics_of(self.setup, number, work, self.world.rank, first, later)
+
+
+def _largest_sums(setup: Setup) -> tuple[dict[int, Number], Number]:
+    """Return what each agent's factors can be worth at most, and all that are between agents together."""
+    division, arithmetic = setup.division, setup.arithmetic
+    own = {local.agent: largest_sum(local.factors, arithmetic) for local in division.locals}
+    return own, largest_sum(division.crossing, arithmetic)
 
 
 def _title(incumbent: Incumbent, kinds: Sequence[str], left: float) -> str:

@@ -1,6 +1,7 @@
 """Local search over the whole assignment, beside the tables: where the incumbent comes from, and what polishes answers.
 
-Every rank runs some of the chains. The values that come out are complete, and the same on all ranks.
+Every rank runs some of the chains; where rank 0 alone knows the problem (``dealt``) it runs all of them, for all ranks
+that share its cores. The values that come out are complete, and the same on all ranks.
 """
 
 import time
@@ -80,7 +81,8 @@ class Search:
     def __init__(self, parts: Divided, incumbent: Incumbent, world: World, stop: Stop) -> None:
         self.parts, self.incumbent, self.world = parts, incumbent, world
         self.plain = parts.config.polish == "none"
-        threads = max(1, cores() // world.core_sharers)
+        self._for = world.core_sharers if parts.dealt else 1  # ranks that share its cores
+        threads = max(1, cores() * self._for // world.core_sharers)
         self._leads = world.rank == 0 or not parts.dealt  # others know too little to search
         known = (parts.original, parts.problem) if self._leads else (_NOTHING, _NOTHING)
         ranks = ALONE if parts.dealt else _Ranks(world)
@@ -162,7 +164,7 @@ class Search:
 
     def suggest(self, starts: Sequence[NDArray[np.int64]]) -> None:
         """Let this rank's search begin at some assignments, too."""
-        for start in starts:
+        for start in starts if self._leads else ():
             self._search.suggest(start)
 
     @contextmanager
@@ -201,8 +203,12 @@ class Search:
         if not wanted or not self.parts.timed or self.unready is not None:
             yield
             return
+        if not self._leads:
+            yield
+            self._take(None)
+            return
         thread = Thread(target=work, name="dmcmc search", daemon=True)
-        search.stop, search.threads, search.behind = replace(stop, wish=wish), max(1, threads // 2), behind
+        search.stop, search.threads, search.behind = replace(stop, wish=wish), self._beside(threads), behind
         thread.start()
         try:
             yield
@@ -212,6 +218,10 @@ class Search:
             thread.join()
             search.stop, search.threads, search.behind = stop, threads, False
         self._take(best)
+
+    def _beside(self, threads: int) -> int:
+        """Return how many threads search beside other work: half of each rank's that it searches for, one at least."""
+        return min(threads, self._for * max(1, threads // self._for // 2))
 
     def _worth_of(self, values: NDArray[np.int64]) -> Worth:
         return worth_of(self.parts.original, values[: self.parts.original.n_variables])

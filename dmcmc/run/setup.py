@@ -244,9 +244,12 @@ def plan(
     )
 
 
-def deal_out(deal: Deal, world: World) -> tuple[Divided, Placed]:
-    """Hand each rank its agents' parts of a problem that rank 0 alone knows; return what it knows then, and places."""
-    known = _placed(deal.parts, deal.parts.division, world, NO_STOP)
+def deal_out(deal: Deal, world: World, stop: Stop) -> tuple[Divided, Placed]:
+    """Hand each rank its agents' parts of a problem that rank 0 alone knows; return what it knows then, and places.
+
+    The tree is looked for until it is time to stop.
+    """
+    known = _placed(deal.parts, deal.parts.division, world, stop)
     work = list(map(float, deal.index.entries))
     owner = place(work, known.tree.parent, world.size)
     known = known._replace(owner=owner, helpers=helpers_of(work, owner, world.size), private=False)

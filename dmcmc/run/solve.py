@@ -17,10 +17,10 @@ from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run.combination import will_prove
-from dmcmc.run.divided import Divided, dealing, divided, sharing_memory, soon_proven
+from dmcmc.run.divided import Deal, Divided, dealing, divided, sharing_memory, soon_proven
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search, begin
-from dmcmc.run.setup import Placed, Setup, deal_out, plan
+from dmcmc.run.setup import Setup, deal_out, plan
 from dmcmc.run.warm_up import (
     solving_is_compiled,
     warm_up_chains,
@@ -116,7 +116,7 @@ def _solve(
     stop = NO_STOP if ending is None else Stop(wish=ending.wish)
     warm_up_planning(problem, config, world, progress)
     start = time.perf_counter()
-    parts, placed = _divided(problem, config, world, stop)
+    parts, deal = _divided(problem, config, world, stop)
     start += warm_up_search(parts, world, progress)
     later = world.decided(lambda: soon_proven(parts))  # what else may be used is compiled when it is needed
     if seconds is not None:
@@ -136,7 +136,11 @@ def _solve(
         with watching.watched(stop):
             try:
                 with search.beside(behind=False):  # planning uses one core
-                    setup = plan(search.parts, world, _nominal if later else load_rates, stop.later(_GRACE), placed)
+                    late = stop.later(_GRACE)
+                    placed = None
+                    if deal is not None:
+                        search.parts, placed = deal_out(deal, world, late)
+                    setup = plan(search.parts, world, _nominal if later else load_rates, late, placed)
             except ResourceError as error:
                 if seconds is None:
                     raise
@@ -146,12 +150,13 @@ def _solve(
         return _from_tables_to_result(search, setup, progress, explain, ending)
 
 
-def _divided(problem: Problem | None, config: Settings, world: World, stop: Stop) -> tuple[Divided, Placed | None]:
-    """Return the problem as this rank knows it, and where agents are if each rank has its own agents' parts only."""
+def _divided(problem: Problem | None, config: Settings, world: World, stop: Stop) -> tuple[Divided, Deal | None]:
+    """Return the problem as this rank knows it, and what is still to be handed out where rank 0 alone has it."""
     lacking = any(world.allgather(problem is None))
     if problem is not None and not lacking:
         return divided(problem, config, world, stop), None
-    return deal_out(dealing(problem, config, world), world)
+    deal = dealing(problem, config, world)
+    return deal.parts, deal
 
 
 def _from_tables_to_result(

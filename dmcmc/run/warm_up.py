@@ -97,13 +97,16 @@ def warm_up_orders(parts: Divided, world: World, progress: Progress) -> float:
         order = best_order(scopes, local.domains, local.hidden, local.interface, budget=_GLANCE, stake=0)
         return order.cells >= STAKE
 
-    start, whole = time.perf_counter(), parts.problem
-    everyone = [factor.scope for factor in whole.factors], whole.domains, range(whole.n_variables)
-    plans = parts.config.local.method in ("auto", "exact") and (
-        any(map(large, parts.division.locals))
-        or (whole.n_variables > FEW and best_order(*everyone, budget=_GLANCE, stake=0).cells >= STAKE)
-    )
-    if plans:
+    def plans() -> bool:
+        whole = parts.problem
+        everyone = [factor.scope for factor in whole.factors], whole.domains, range(whole.n_variables)
+        return parts.config.local.method in ("auto", "exact") and (
+            any(map(large, parts.division.locals))
+            or (whole.n_variables > FEW and best_order(*everyone, budget=_GLANCE, stake=0).cells >= STAKE)
+        )
+
+    start = time.perf_counter()
+    if world.decided(plans):
         first_time.once("orders", compile_pieces, world, progress)
     return time.perf_counter() - start
 

@@ -121,10 +121,16 @@ class Division:
         own = [sum(magnitude(f.table) for f in local.factors) for local in self.locals]
         return own, [magnitude(f.table) for f in self.crossing]
 
+    @cached_property
+    def values(self) -> float:
+        """How many values variables have that agents share, on average: what everybody may know."""
+        shared = [v for local in self.locals for v in local.interface]
+        return float(self.locals[0].domains[shared].mean()) if shared else 1.0
+
     def searching(self, words: float, stop: Stop) -> "Division":
         """Return the same with at most so many words of search for each agent's order, until it is time to end."""
         found = replace(self, locals=tuple(replace(local, search=words, stop=stop) for local in self.locals))
-        found.__dict__.update({name: self.__dict__[name] for name in ("magnitudes",) if name in self.__dict__})
+        found.__dict__.update({name: self.__dict__[name] for name in ("magnitudes", "values") if name in self.__dict__})
         return found
 
     def ordered(self, rank: Mapping[int, int]) -> "Division":

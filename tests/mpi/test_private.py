@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
+from dmcmc.run import divided
 from dmcmc.run.private.solve import solve_directory
 
 HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
@@ -136,6 +138,16 @@ def test_what_needs_the_whole_problem_is_refused(folder):
     for sections in asked:
         with pytest.raises(Unavailable, match=r"problem\.directory"):
             solve_directory(folder, settings(**sections))
+
+
+@pytest.mark.parametrize("memory, dealt", [("1GiB", False), ("1MiB", True)])
+def test_with_a_time_budget_a_problem_is_dealt_out_where_copies_would_take_much_of_the_memory(
+    monkeypatch, memory, dealt
+):
+    monkeypatch.setattr(divided, "_LARGE", 0)
+    world = SimpleNamespace(size=4, local_size=4)
+    assert divided.is_dealt_out(secret_problem(), settings(budget={"time": 1.0, "memory": memory}), world) == dealt
+    assert divided.is_dealt_out(secret_problem(), settings(budget={"memory": memory}), world)
 
 
 RECORDED = """

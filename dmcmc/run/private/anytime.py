@@ -5,7 +5,7 @@ Choices, offers and grants speak of agents' numbers, seconds and gaps only. Ther
 assignment: tables are sampled on, bounded more tightly and eliminated.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth
 from dmcmc.run.controller.directive import Directive
@@ -108,7 +107,8 @@ class PrivateRun(Run):
     def _offers(self, cycle: Cycle) -> tuple[Offer, ...]:
         return tuple(offer for offer in super()._offers(cycle) if offer.kind not in (SEARCH, BESIDE))
 
-    def _near(self, bounds: Mapping[int, Number]) -> bool:
+    @property
+    def _looks_for_gap(self) -> bool:
         return False  # what all others can be worth is nobody's to know
 
     def _look_at_gap(self) -> None:
