@@ -124,7 +124,7 @@ class Run:
         if self._looks_for_gap:
             self._largest = self.world.decided(partial(_largest_sums, self.setup))
         before, begun, searching = self.incumbent.utility, time.perf_counter(), not will_prove(chosen)
-        with self.search.beside(searching, PAYS):
+        with self.search.beside(searching, PAYS, moment=self.search.moment(chosen)):
             self.setup, self.agents, self.sides = first_tables(
                 chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near, self._ended
             )

@@ -40,6 +40,8 @@ SWEEPS = 400  # of all chains together, where work is fixed
 _SHARE = 0.03  # of the time that is left: search before there are tables, at most; then it goes on beside them
 _BESIDE = 0.02  # of what exact tables take: likewise, where they prove what is best
 _LEAST = 0.02  # seconds of a slice
+_MOMENT = 0.01  # seconds of a search beside tables that prove what is best, at least
+_LAYOUT = 2e-8  # seconds that an entry of chains' columns takes to lay out
 _SLICE = 0.3  # seconds of the first
 PAYS = 5e-4  # of the utility: less than this in a slice as long as all before it
 _AT_LEAST = 0.1  # seconds that work takes where a search beside it is worth while
@@ -168,7 +170,9 @@ class Search:
             self._search.suggest(start)
 
     @contextmanager
-    def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:
+    def beside(
+        self, wanted: bool = True, enough: float = 0.0, behind: bool = True, moment: float = 0.0
+    ) -> Iterator[None]:
         """Search in a thread of its own while the body works, on half of the cores; it rests where it brings nothing.
 
         What has little of the cores does not rest before it has come to the end of a heat. By the clock only. The
@@ -180,6 +184,8 @@ class Search:
             What it has to bring in a slice as long as all before it, of the utility.
         behind
             Whether it has what the body leaves of those cores, where agents' tables make assignments, too.
+        moment
+            Where it is not wanted otherwise: search at once, and no longer than so many seconds.
         """
         behind = behind and self.parts.problem.n_agents > 1
         search, stop, threads = self._search, self._search.stop, self._search.threads
@@ -190,6 +196,11 @@ class Search:
             nonlocal best
             spent, rest = 0.0, _AT_LEAST
             with suppress(OutOfMemory):
+                if not wanted:
+                    step_back()
+                    for seconds in (0.0, moment):  # the first lays out tables for chains
+                        best = search.improve(best, seconds, 0, self._tell)
+                    return
                 while not ended.wait(rest) and not search.stop.over:
                     if behind and not spent:
                         step_back()
@@ -200,7 +211,7 @@ class Search:
                         gained = _pays(self._worth_of(before), self._worth_of(best), enough)
                     spent, rest = spent + seconds, 0.0 if gained or search.heats == heats else seconds
 
-        if not wanted or not self.parts.timed or self.unready is not None:
+        if not (wanted or moment) or not self.parts.timed or self.unready is not None:
             yield
             return
         if not self._leads:
@@ -222,6 +233,20 @@ class Search:
     def _beside(self, threads: int) -> int:
         """Return how many threads search beside other work: half of each rank's that it searches for, one at least."""
         return min(threads, self._for * max(1, threads // self._for // 2))
+
+    def moment(self, setup: Setup) -> float:
+        """Return the seconds of a search beside tables that will prove what is best; 0 where that would delay them.
+
+        They show something better than the first incumbent meanwhile. What chains read has to be laid out for it.
+        """
+        if not setup.timed or self.plain or not will_prove(setup):
+            return 0.0
+        most = self._most(setup, proven=True)
+
+        def pays() -> bool:  # other ranks may know too little
+            return most >= _MOMENT and _LAYOUT * self._search.ascent.graph.columns <= 3 * most
+
+        return most if self.world.decided(pays) else 0.0
 
     def _worth_of(self, values: NDArray[np.int64]) -> Worth:
         return worth_of(self.parts.original, values[: self.parts.original.n_variables])

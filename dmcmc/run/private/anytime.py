@@ -140,8 +140,13 @@ class _NoSearch:
         self.incumbent, self.engine = incumbent, _NoEngine()
 
     @contextmanager
-    def beside(self, wanted: bool = True, enough: float = 0.0, behind: bool = True) -> Iterator[None]:
+    def beside(
+        self, wanted: bool = True, enough: float = 0.0, behind: bool = True, moment: float = 0.0
+    ) -> Iterator[None]:
         yield
+
+    def moment(self, setup: Setup) -> float:
+        return 0.0
 
     def before_tables(self, setup: Setup) -> None:
         pass

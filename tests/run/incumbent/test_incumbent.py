@@ -189,6 +189,19 @@ def test_a_search_goes_on_beside_other_work_and_its_end_waits_for_nothing(monkey
         assert search._search.stop.wish is not before.wish
 
 
+def test_a_search_beside_tables_that_prove_the_answer_lays_out_and_has_a_moment(monkeypatch):
+    problem, turns = random_problem(6, variables=4, agents=2, factors=6, domain=3, hard=0.0), []
+    parts = divided(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
+    progress = SimpleNamespace(point=lambda point: None, solution=lambda make: None)
+    search = begin(parts, World(), Stop(time.perf_counter() + 60), time.perf_counter(), progress)
+    monkeypatch.setattr(search._search, "improve", lambda best, seconds, *_: turns.append(seconds) or best)
+    with search.beside(wanted=False, moment=0.5):
+        end = time.perf_counter() + 60
+        while len(turns) < 2 and time.perf_counter() < end:
+            time.sleep(0.01)
+    assert turns == [0.0, 0.5]
+
+
 def test_a_search_that_brings_nothing_rests_and_goes_on_as_long_as_the_other_work_does(monkeypatch):
     problem = random_problem(6, variables=4, agents=2, factors=6, domain=3, hard=0.0)
     parts = divided(problem, settings_of(Document("", {"budget": {"time": 60}})), World())
