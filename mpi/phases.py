@@ -32,7 +32,7 @@ class Phase:
 
     def __init__(self, post: Post, order: Sequence[int]) -> None:
         self.post = post
-        self._place = {agent: place for place, agent in enumerate(order)}
+        self._place = {agent: place for place, agent in enumerate(post.mine(order))}
         self._failures: list[tuple[int, int, Exception]] = []
 
     def attempt(self, agent: int, work: Callable[[], T], *arrived: Any) -> T | None:

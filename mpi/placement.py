@@ -1,6 +1,7 @@
 """Which rank works for which agent."""
 
 from collections.abc import Sequence
+from heapq import heapreplace
 from itertools import accumulate
 
 _WORTH = 1.1  # times the load of the busiest rank that fewer messages between ranks may cost
@@ -68,12 +69,12 @@ def place_agents(costs: Sequence[float], ranks: int) -> tuple[int, ...]:
     >>> place_agents([5.0, 1.0, 4.0], ranks=2)
     (0, 1, 1)
     """
-    load = [0.0] * ranks
+    load = [(0.0, rank) for rank in range(ranks)]
     owner = [0] * len(costs)
     for agent in sorted(range(len(costs)), key=lambda a: (-costs[a], a)):
-        rank = min(range(ranks), key=lambda r: (load[r], r))
+        least, rank = load[0]
         owner[agent] = rank
-        load[rank] += max(costs[agent], 1e-12)
+        heapreplace(load, (least + max(costs[agent], 1e-12), rank))
     return tuple(owner)
 
 
@@ -86,8 +87,11 @@ def helpers_of(costs: Sequence[float], owner: Sequence[int], ranks: int) -> tupl
     >>> helpers_of([5.0, 1.0], (0, 1), ranks=4)
     ((2, 3), ())
     """
+    idle = sorted(set(range(ranks)) - set(owner)) if len(owner) else []
+    if not idle:
+        return ((),) * len(owner)
     found: list[list[int]] = [[] for _ in owner]
-    for rank in sorted(set(range(ranks)) - set(owner)) if found else ():
+    for rank in idle:
         busiest = max(range(len(found)), key=lambda agent: (costs[agent] / (1 + len(found[agent])), -agent))
         found[busiest].append(rank)
     return tuple(map(tuple, found))

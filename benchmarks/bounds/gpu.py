@@ -71,7 +71,7 @@ def once(work: Callable[[], object], times: int = 1) -> float:
 
 def measure(name: str, out: Callable[[str], None]) -> None:
     """Measure one problem."""
-    locals_ = divide(dmcmc.load(meeting(name))).locals
+    locals_ = tuple(divide(dmcmc.load(meeting(name))).locals)
     gpu = OnGpu(locals_)
     if not all(map(takes, gpu.states)):
         out(f"{name}: not for the GPU")

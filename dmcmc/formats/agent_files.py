@@ -12,75 +12,100 @@ The index says nothing about variables that one agent alone has factors over but
 
 import hashlib
 import os
-from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, cast, overload
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.files.write import replace_file, writing
 from dmcmc.formats import native
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
+from dmcmc.inference.runtime.compact import Groups, Names
 from dmcmc.inference.runtime.errors import FileError, ProblemError
+from dmcmc.inference.runtime.types import Ints
 
 INDEX = "index.json"
+
+_DIGEST = 32  # bytes
+_HIDDEN = 1  # the domain size of variables that nobody else may know of
 
 Scope = tuple[int, ...]
 
 
-class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
-    """What everybody may know.
-
-    Attributes
-    ----------
-    agents : tuple of str
-    owner : sequence of int
-        The agent of each variable.
-    sizes : dict
-        Domain sizes of the variables that a factor between agents is over.
-    crossing : tuple of tuple of int
-        Scopes of these factors.
-    constants : tuple of number or None
-        Factors over nothing; None is forbidden.
-    entries : sequence of int
-        Of all tables of each agent: what its work may be guessed by.
-    digests : tuple of str
-        SHA-256 of each agent's file; empty where there are none.
-    """
+class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The index as its file has it: digests are SHA-256 of each agent's file, None a forbidden constant."""
 
     format: Literal["dmcmc agents"]
     version: Literal[1]
     sense: Literal["max", "min"]
     name: str
     agents: tuple[str, ...]
-    owner: Sequence[int]
+    owner: list[int]
     sizes: dict[int, int]
-    crossing: tuple[Scope, ...]
+    crossing: list[Scope]
     constants: tuple[int | float | None, ...]
-    entries: Sequence[int]
+    entries: list[int]
     digests: tuple[str, ...] = ()
 
-    @cached_property
-    def shared(self) -> tuple[tuple[int, ...], ...]:
-        """Of each agent the factors between agents that it takes part in, ascending."""
-        found: list[list[int]] = [[] for _ in self.agents]
-        for number, scope in enumerate(self.crossing):
-            for agent in {self.owner[v] for v in scope}:
-                found[agent].append(number)
-        return tuple(map(tuple, found))
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """What everybody may know: on every rank, so in a few bytes an agent.
+
+    Attributes
+    ----------
+    sense, name : str
+    agents : Names
+    owner : (variables,) int64
+        The agent of each variable.
+    domains : (variables,) int64
+        Domain sizes of the variables that a factor between agents is over; 1 for all others.
+    crossing : Groups
+        Scopes of these factors.
+    constants : tuple of number or None
+        Factors over nothing; None is forbidden.
+    entries : (agents,) int64
+        Of all tables of each agent: what its work may be guessed by.
+    digests : bytes
+        SHA-256 of each agent's file, one after another; empty where there are none.
+    """
+
+    sense: str
+    name: str
+    agents: Names
+    owner: Ints
+    domains: Ints
+    crossing: Groups
+    constants: tuple[int | float | None, ...]
+    entries: Ints
+    digests: bytes = b""
 
     @cached_property
-    def own(self) -> tuple[Sequence[int], ...]:
+    def is_shared(self) -> NDArray[np.bool_]:
+        """Whether a factor between agents is over each variable."""
+        found = np.zeros(self.owner.size, dtype=np.bool_)
+        found[self.crossing.flat] = True
+        return found
+
+    @cached_property
+    def shared(self) -> Groups:
+        """Of each agent the factors between agents that it takes part in, ascending."""
+        factor = np.repeat(np.arange(len(self.crossing)), self.crossing.lengths)
+        agents = len(self.agents)
+        codes = np.unique(self.owner[self.crossing.flat] * max(1, len(self.crossing)) + factor)
+        return Groups.by(codes // max(1, len(self.crossing)), agents, codes % max(1, len(self.crossing)))
+
+    @cached_property
+    def own(self) -> Groups:
         """The variables of each agent, ascending."""
-        found = [array("q") for _ in self.agents]
-        for variable, agent in enumerate(self.owner):
-            found[agent].append(variable)
-        return tuple(range(one[0], one[-1] + 1) if one and one[-1] - one[0] < len(one) else one for one in found)
+        return Groups.by(self.owner, len(self.agents))
 
     def variables(self, agent: int) -> list[int]:
         """Return the variables that an agent knows of, ascending: its own, and those of factors that it shares."""
@@ -90,6 +115,41 @@ class Index(msgspec.Struct, frozen=True, forbid_unknown_fields=True, dict=True):
         """Return the constants as factors."""
         tables = [np.array(-np.inf if c is None else c) for c in self.constants]
         return tuple(Factor.of((), table) for table in tables)
+
+    def written(self, digests: Sequence[str]) -> _Written:
+        """Return it as its file has it."""
+        shared = np.flatnonzero(self.is_shared).tolist()
+        return _Written(
+            "dmcmc agents",
+            1,
+            cast(Any, self.sense),
+            self.name,
+            tuple(self.agents),
+            self.owner.tolist(),
+            dict(zip(shared, self.domains[shared].tolist(), strict=True)),
+            list(self.crossing),
+            self.constants,
+            self.entries.tolist(),
+            tuple(digests),
+        )
+
+
+def _index_of(known: _Written) -> Index:
+    """Return what a file says, in few bytes."""
+    owner = np.array(known.owner, dtype=np.int64)
+    domains = np.full(owner.size, _HIDDEN, dtype=np.int64)
+    domains[list(known.sizes)] = list(known.sizes.values())
+    return Index(
+        known.sense,
+        known.name,
+        Names(known.agents),
+        owner,
+        domains,
+        Groups.of(known.crossing),
+        known.constants,
+        np.array(known.entries, dtype=np.int64),
+        b"".join(map(bytes.fromhex, known.digests)),
+    )
 
 
 class Parts(Sequence[Problem]):
@@ -122,7 +182,7 @@ def divided(problem: Problem, memory: int) -> tuple[Index, Parts]:
     dense = densify(problem, memory).problem
     if dense.n_variables > problem.n_variables:
         raise ProblemError("a factor is too large for a table, and whose its automaton's states are is nobody's to say")
-    owner, sizes = dense.owner.tolist(), dense.domains.tolist()
+    owner = dense.owner.tolist()
     own: list[list[Factor]] = [[] for _ in dense.agents]
     crossing, constants = list[Scope](), list[Any]()
     for factor in dense.factors:
@@ -134,17 +194,18 @@ def divided(problem: Problem, memory: int) -> tuple[Index, Parts]:
         elif not owners:
             never = factor.table == forbidden_value(factor.table.dtype)
             constants.append(None if never else factor.table.item())
+    scopes = Groups.of(crossing)
+    shared = np.zeros(dense.n_variables, dtype=np.bool_)
+    shared[scopes.flat] = True
     index = Index(
-        format="dmcmc agents",
-        version=1,
-        sense=cast(Any, dense.sense),
+        sense=dense.sense,
         name=dense.name,
-        agents=dense.agents,
-        owner=tuple(owner),
-        sizes={v: sizes[v] for v in sorted({v for scope in crossing for v in scope})},
-        crossing=tuple(crossing),
+        agents=Names(dense.agents),
+        owner=dense.owner,
+        domains=np.where(shared, dense.domains, _HIDDEN),
+        crossing=scopes,
         constants=tuple(constants),
-        entries=tuple(sum(factor.table.size for factor in factors) for factors in own),
+        entries=np.array([sum(factor.table.size for factor in factors) for factors in own], dtype=np.int64),
     )
     return index, Parts(dense, index, own)
 
@@ -153,14 +214,15 @@ def _part(problem: Problem, index: Index, agent: int, factors: Sequence[Factor])
     """Return an agent's own part: labels of its own variables only, and its neighbours' names."""
     known = index.variables(agent)
     number = {v: place for place, v in enumerate(known)}
-    agents = sorted({agent, *(index.owner[v] for v in known)})
+    owners = index.owner[known].tolist()
+    agents = sorted({agent, *owners})
     return Problem(
         variables=tuple(problem.variables[v] for v in known),
         domains=problem.domains[known],
         agents=tuple(problem.agents[a] for a in agents),
-        owner=np.array([agents.index(index.owner[v]) for v in known], dtype=np.int64),
+        owner=np.array([agents.index(a) for a in owners], dtype=np.int64),
         factors=tuple(f.renamed(tuple(number[v] for v in f.scope), f.name) for f in factors),
-        labels=tuple(problem.labels[v] if index.owner[v] == agent else None for v in known),
+        labels=tuple(problem.labels[v] if a == agent else None for v, a in zip(known, owners, strict=True)),
         sense=problem.sense,
         name=problem.agents[agent],
     )
@@ -185,8 +247,7 @@ def write(problem: Problem, folder: str | os.PathLike[str], memory: int) -> int:
         with writing(path, synced=False) as stream:  # one that does not come to the disk is known by its digest
             stream.write(data)
         digests.append(hashlib.sha256(data).hexdigest())
-    index = msgspec.structs.replace(index, digests=tuple(digests))
-    replace_file(place / INDEX, [msgspec.json.encode(index), "\n"])
+    replace_file(place / INDEX, [msgspec.json.encode(index.written(digests)), "\n"])
     return len(parts)
 
 
@@ -209,22 +270,19 @@ def read_index(folder: str | os.PathLike[str]) -> Index:
     """
     path = Path(folder) / INDEX
     try:
-        index = msgspec.json.decode(path.read_bytes(), type=Index)
+        known = msgspec.json.decode(path.read_bytes(), type=_Written)
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise FileError(f"{path}: {reason}; 'dmcmc split' writes such folders") from None
     except (msgspec.DecodeError, RecursionError) as error:
         raise FileError(f"{path}: is not the index of a problem's agents: {error}") from None
-    count = len(index.agents)
-    same = {v: v for v in index.sizes}  # every rank has all of it: numbers are objects once, or in arrays
-    crossing = tuple(tuple(same.get(v, v) for v in scope) for scope in index.crossing)
-    owner, entries = array("q", index.owner), array("q", index.entries)
-    index = msgspec.structs.replace(index, crossing=crossing, owner=owner, entries=entries)
-    shared = {v for scope in index.crossing for v in scope}
-    fits = len(index.entries) == len(index.digests) == count and all(0 <= a < count for a in index.owner)
-    if not fits or shared != index.sizes.keys() or not all(0 <= v < len(index.owner) for v in shared):
+    count, variables = len(known.agents), len(known.owner)
+    shared = {v for scope in known.crossing for v in scope}
+    fits = len(known.entries) == len(known.digests) == count and all(0 <= a < count for a in known.owner)
+    fits = fits and all(len(digest) == 64 and set(digest) <= set("0123456789abcdef") for digest in known.digests)
+    if not fits or shared != known.sizes.keys() or not all(0 <= v < variables for v in shared):
         raise FileError(f"{path}: its parts do not fit together; 'dmcmc split' writes it anew")
-    return index
+    return _index_of(known)
 
 
 def read_agent(folder: str | os.PathLike[str], index: Index, agent: int) -> Problem:
@@ -237,11 +295,11 @@ def read_agent(folder: str | os.PathLike[str], index: Index, agent: int) -> Prob
     """
     path = agent_file(folder, agent)
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        digest = hashlib.sha256(path.read_bytes()).digest()
     except OSError as error:
         reason = "no such file" if isinstance(error, FileNotFoundError) else error.strerror
         raise FileError(f"{path}: {reason}; it has what agent {index.agents[agent]!r} knows") from None
-    if digest != index.digests[agent]:
+    if digest != index.digests[_DIGEST * agent : _DIGEST * (agent + 1)]:
         raise FileError(f"{path}: is damaged, or belongs to another {INDEX}; 'dmcmc split' writes both")
     return checked(native.load(path), index, agent, path)
 
@@ -249,12 +307,12 @@ def read_agent(folder: str | os.PathLike[str], index: Index, agent: int) -> Prob
 def checked(part: Problem, index: Index, agent: int, path: object) -> Problem:
     """Return an agent's part, or refuse what does not fit the index."""
     known = index.variables(agent)
-    sizes = dict(zip(known, part.domains.tolist(), strict=False))
     own = set(index.own[agent])
     scopes = [tuple(known[v] for v in f.scope) for f in part.factors if max(f.scope, default=-1) < len(known)]
     between = [scope for scope in scopes if not own.issuperset(scope)]
     wanted = [index.crossing[number] for number in index.shared[agent]]
     fits = len(known) == part.n_variables and between == wanted and all(map(len, scopes))
-    if not fits or any(sizes[v] != index.sizes[v] for v in known if v in index.sizes):
+    shared = index.is_shared[known]
+    if not fits or not np.array_equal(part.domains[shared], index.domains[known][shared]):
         raise FileError(f"{path}: does not fit {INDEX}; 'dmcmc split' writes both")
     return part

@@ -123,7 +123,7 @@ def room_for_steps(
     if problem.n_agents > _MOST_PLANNED:
         return max(1, entries // (sides * problem.n_agents))
     known = {
-        local.agent: work.left if choice.method == "exact" else (local.interface,)
+        local.agent: work.left_over(local.interface) if choice.method == "exact" else (local.interface,)
         for local, work, choice in zip(division.locals, surveys, choices, strict=True)
     }
     needs = [cost.step for cost in agent_costs(problem, division, tree, known, listed)]
@@ -140,13 +140,13 @@ def joins(
     listed
         Rows of agents whose tables are over lists of them.
     """
-    rows, owner = listed or {}, problem.owner.tolist()
+    rows, owner = listed or {}, problem.owner
     for local in division.locals:
         met = {*local.interface, *tree.separators[local.agent]}
         for child in tree.children[local.agent]:
             met.update(tree.separators[child])
-        lists = {owner[v] for v in met if owner[v] in rows}
-        size = prod(float(problem.domains[v]) for v in met if owner[v] not in rows)
+        lists = {int(owner[v]) for v in met if int(owner[v]) in rows} if rows else set()
+        size = prod(float(problem.domains[v]) for v in met if not lists or int(owner[v]) not in rows)
         yield min(1e300, size * prod(float(rows[a]) for a in lists))
 
 
@@ -247,8 +247,8 @@ def slicing_ahead(
     if largest <= room[0] or (not asked and largest > _HOPELESS * most):
         return None
     own = {
-        work.agent: work.left if choice.method == "exact" else (parts.division.locals[work.agent].interface,)
-        for work, choice in zip(surveys, choices, strict=True)
+        local.agent: work.left_over(local.interface) if choice.method == "exact" else (local.interface,)
+        for local, work, choice in zip(parts.division.locals, surveys, choices, strict=True)
     }
     try:
         found = slicing_of(parts, tree, own, problem.domains, room[1])
@@ -323,7 +323,7 @@ def slicing_seconds(setup: "Setup") -> float:
 
 def largest_join(setup: "Setup") -> float:
     """Return the entries of the largest table that combining can take, if all an agent meets was one table."""
-    return max(joins(setup.problem, setup.division, setup.tree), default=1.0)
+    return setup.largest_join
 
 
 def will_prove(setup: "Setup") -> bool:

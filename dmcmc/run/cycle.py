@@ -1,6 +1,6 @@
 """One cycle over the agents' tree: UTIL up, VALUE down, the assignment evaluated, and what it proves."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -10,6 +10,7 @@ from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.dpop.steps_ahead import StepAhead
 from dmcmc.inference.dpop.util_and_value import UtilMessage, outside_steps
 from dmcmc.inference.execution.relaxation import Relaxation, Resources
+from dmcmc.inference.runtime.compact import Made
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Number
@@ -145,9 +146,14 @@ def _run_messages(setup: Setup, post: Post, clocks: dict[int, Clock], making: Ma
     return _Combined(steps, z, chosen, contexts, roots, [*up, down])
 
 
-def _separators(setup: Setup, sides: Sides) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Return each agent's separator, as tables from below and from above have it."""
-    return [(sides.lower.scope(s), sides.upper.scope(s)) if s else ((), ()) for s in setup.tree.separators]
+
+    def both(agent: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        separator = setup.tree.separators[agent]
+        return sides.lower.scope(separator), sides.upper.scope(separator)
+
+    return Made(len(setup.tree.parent), both, {})
 
 
 def _send_up(

@@ -65,9 +65,9 @@ class Divided:
     @cached_property
     def shared(self) -> frozenset[int]:
         """The variables of what was asked that share a factor with another agent's."""
-        owner = self.asked.problem.owner.tolist()
-        scopes = [factor.scope for factor in self.asked.problem.factors if len({owner[v] for v in factor.scope}) > 1]
-        return frozenset(v for scope in scopes for v in scope)
+        owner = self.asked.problem.owner
+        scopes = (factor.scope for factor in self.asked.problem.factors)
+        return frozenset(v for scope in scopes if len({int(owner[v]) for v in scope}) > 1 for v in scope)
 
     @cached_property
     def owned(self) -> tuple[list[int], list[int]]:

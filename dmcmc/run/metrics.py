@@ -274,6 +274,7 @@ def guarantee_of(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[Guaran
 def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
     """Return what was chosen, as plain data."""
     names = setup.problem.agents
+    words = {id(choice): _choice(choice) for choice in setup.choices}  # many agents have the same one
     helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
     return {
         "arithmetic": setup.arithmetic.dtype.name,
@@ -282,9 +283,7 @@ def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object
             names[a]: [setup.problem.variables[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep
         },
         "methods": dict(zip(names, setup.methods, strict=True)),
-        "choices": {
-            names[work.agent]: _choice(choice) for work, choice in zip(setup.surveys, setup.choices, strict=True)
-        },
+        "choices": {name: words[id(choice)] for name, choice in zip(names, setup.choices, strict=True)},
         "orders": {
             names[local.agent]: [setup.problem.variables[v] for v in local.order.variables]
             for local in setup.division.locals

@@ -1,5 +1,6 @@
 """What every rank knows before the work starts: the divided problem, the agents' tree, methods, places."""
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -7,27 +8,28 @@ from math import isqrt
 from typing import NamedTuple
 
 from dmcmc.config.settings import Cooling, Settings
-from dmcmc.inference.dpop.division import Division, LocalProblem, agent_scopes
-from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree
+from dmcmc.inference.dpop.division import Division, LocalProblem
+from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree, neighbours_of
 from dmcmc.inference.dpop.shares import Shares, largest_share, shares_of
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.subsets import FEW
+from dmcmc.inference.runtime.compact import Repeated, narrow
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.contents import Sent
 from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import room_for_steps, shares_a_core, slicing_ahead
+from dmcmc.run.combination import joins, room_for_steps, shares_a_core, slicing_ahead
 from dmcmc.run.divided import Deal, Divided, divided, searching
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, sampled_choice, too_much
 from dmcmc.samplers.auto.machine import look_around
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
-from dmcmc.samplers.auto.survey import SAMPLER, Survey, survey
+from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys, survey
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
@@ -48,7 +50,7 @@ class Setup(Divided):
 
     Attributes
     ----------
-    surveys, choices : tuple
+    surveys, choices : sequence
         Each agent's work, counted, and what it does.
     limits, rates
         What the choices were made by.
@@ -67,8 +69,8 @@ class Setup(Divided):
     """
 
     tree: PseudoTree
-    surveys: tuple[Survey, ...]
-    choices: tuple[Choice, ...]
+    surveys: Sequence[Survey]
+    choices: Sequence[Choice]
     limits: Limits
     rates: Rates
     room: int
@@ -88,6 +90,11 @@ class Setup(Divided):
     def listed(self) -> tuple[int, ...]:
         """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
         return tuple(choice.listed for choice in self.choices)
+
+    @cached_property
+    def largest_join(self) -> float:
+        """The entries of the largest table that combining can take, if all an agent meets was one table."""
+        return max(joins(self.problem, self.division, self.tree), default=1.0)
 
     def exact_price(self, agent: int) -> float | None:
         """Return about what the exact elimination of an agent that is sampled takes; None where that is not allowed."""
@@ -135,7 +142,7 @@ class Setup(Divided):
         """Return the same with other choices of some agents; the same object if there are none."""
         if not choices:
             return self
-        return replace(self, choices=tuple(choices.get(a, choice) for a, choice in enumerate(self.choices)))
+        return replace(self, choices=Repeated.of(choices.get(a, choice) for a, choice in enumerate(self.choices)))
 
     def sampling(self) -> Sampling:
         """Return what local solvers are told."""
@@ -217,7 +224,7 @@ def plan(
     surveys = _surveys(division, counting, world, threads, stop, placed)
     backend = world.together(partial(Backend.of, config.device, threads, world.gpu_sharers))
 
-    def decision() -> tuple[Limits, Rates, tuple[Choice, ...], int, tuple[int, ...], Slicing | None]:
+    def decision() -> tuple[Limits, Rates, Sequence[Choice], int, tuple[int, ...], Slicing | None]:
         limits, rates = _limits(surveys, config, shares, world.size, threads, measure)
         choices = _choose(surveys, config.local.method, limits, rates)
         size = arithmetic.dtype.itemsize
@@ -292,19 +299,17 @@ def _rows_at_most(division: Division, config: Settings, shares: Shares) -> int:
     """Return the most rows of a sampled agent's table; fewer where all agents' would be too many for the memory."""
     if config.local.method == "exact" and config.budget.time is None:
         return _ENUMERATED
-    sizes = [_ROW + _STATES * len(local.hidden) for local in division.locals]
-    needs = [size * min(local.rows, _ENUMERATED) for size, local in zip(sizes, division.locals, strict=True)]
+    sizes, needs = array("q"), array("d")
+    for local in division.locals:
+        sizes.append(_ROW + _STATES * len(local.hidden))
+        needs.append(sizes[-1] * min(local.rows, _ENUMERATED))
     return max(1, min(_ENUMERATED, int(largest_share(needs, shares.kept)) // max(sizes, default=1)))
 
 
 def _listed_at_most(parts: Divided, shares: Shares) -> int:
     """Return how many rows are listed where there are too many: tables over two agents' lists have to fit."""
-    scopes = agent_scopes(parts.division.crossing, parts.problem.owner)
-    neighbours: list[set[int]] = [set() for _ in parts.problem.agents]
-    for scope in scopes:
-        for agent in scope:
-            neighbours[agent].update(scope)
-    most = max(map(len, neighbours), default=0)
+    degrees = neighbours_of(parts.problem, parts.division).lengths
+    most = 1 + int(degrees.max()) if degrees.any() else 0  # itself among them
     return max(_LISTED_LEAST, min(_LISTED, isqrt(shares.steps // (2 * parts.arithmetic.dtype.itemsize * max(1, most)))))
 
 
@@ -315,24 +320,25 @@ def _surveys(
     threads: int,
     stop: Stop,
     placed: Placed | None,
-) -> tuple[Survey, ...]:
+) -> Surveys:
     """Count all agents' work, each on one rank: that of its owner, where only that one knows its factors."""
-    agents = len(division.locals)
+    agents, planned = len(division.locals), counting.planned
     home = [agent % world.size for agent in range(agents)] if placed is None else placed.owner
-    mine, planned = [division.locals[a] for a in range(agents) if home[a] == world.rank], counting.planned
+    mine = [division.locals[a] for a in range(agents) if home[a] == world.rank]
 
     def count() -> dict[int, Survey]:
         if planned:  # orders of few variables hold the interpreter's lock
             run_parallel([partial(getattr, local, "plan") for local in mine if len(local.hidden) > FEW], threads)
         return {local.agent: _survey(local, counting, stop) for local in mine}
 
-    counted = world.merged(world.together(count))
+    counted = world.together(count)
+    works = world.allgather((narrow(list(counted)), Surveys.of(list(counted.values()))), "surveys")
     if planned and not (placed is not None and placed.private):
         found = {local.agent: local.order for local in mine}
         told = world.allgather(found) if placed is None else world.gather(found) or []
         for agent, order in ((agent, order) for part in told for agent, order in part.items()):
             division.locals[agent].take_order(order)
-    return tuple(counted[agent] for agent in range(agents))
+    return Surveys.merged(agents, works)
 
 
 def _survey(local: LocalProblem, counting: _Counting, stop: Stop) -> Survey:
@@ -353,11 +359,14 @@ def _survey(local: LocalProblem, counting: _Counting, stop: Stop) -> Survey:
     return survey(local, listed, options.runs, options.samples, memory, arithmetic, counting.planned)
 
 
-def _choose(surveys: Sequence[Survey], method: str, limits: Limits, rates: Rates) -> tuple[Choice, ...]:
-    """Choose what each agent does."""
+def _choose(surveys: Surveys, method: str, limits: Limits, rates: Rates) -> Sequence[Choice]:
+    """Choose what each agent does; where each is judged by itself, once for all of a kind."""
+    kinds = surveys.kinds.kinds
     if method != "auto":
-        return tuple(fixed_choice(work, method, limits, rates) for work in surveys)
-    return tuple(choose(surveys, limits, rates))
+        return Repeated([fixed_choice(work, method, limits, rates) for work in kinds], surveys.kinds.which)
+    if limits.time is None:
+        return Repeated(choose(kinds, limits, rates), surveys.kinds.which)
+    return Repeated.of(choose(surveys, limits, rates))
 
 
 def _limits(

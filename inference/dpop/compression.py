@@ -44,7 +44,9 @@ class Compression:
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
-        """Domain sizes of all variables; that of agent a's list of rows comes at n + a."""
+        """Domain sizes of all variables; that of agent a's list of rows comes at n + a, where there are lists."""
+        if not self.rows:
+            return self.domains
         agents = int(self.owner.max(initial=-1)) + 1
         lists = np.ones(max(agents, max(self.rows, default=-1) + 1), dtype=np.int64)
         for agent, rows in self.rows.items():

@@ -14,6 +14,7 @@ from dmcmc.inference.model.flat import FlatTables, flatten
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order, order_as_given
+from dmcmc.inference.runtime.compact import Groups
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.memo import Memo, digest
 
@@ -111,9 +112,18 @@ class LocalProblem:
 class Division:
     """A problem divided: ``locals`` has one entry an agent; ``crossing`` the factors over several agents."""
 
-    locals: tuple[LocalProblem, ...]
-    crossing: tuple[Factor, ...]
+    locals: Sequence[LocalProblem]
+    crossing: Sequence[Factor]
     constants: tuple[Factor, ...]
+
+    @cached_property
+    def scopes(self) -> Sequence[tuple[int, ...]]:
+        """The scopes of the factors over several agents."""
+        return Groups.of(factor.scope for factor in self.crossing)
+
+    def take_scopes(self, scopes: Sequence[tuple[int, ...]]) -> None:
+        """Take these scopes, which are known without the factors."""
+        self.__dict__["scopes"] = scopes
 
     @cached_property
     def magnitudes(self) -> tuple[list[int | float], list[int | float]]:

@@ -4,17 +4,21 @@ Candidates are depth-first trees from many roots and the trees of elimination or
 the fewest cells is taken.
 """
 
+from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Division, agent_scopes
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import RULES, best_order, primal_graph, rule_order
 from dmcmc.inference.orders.subsets import FEW
+from dmcmc.inference.runtime.compact import Groups, flat_of
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.memo import LARGEST, Memo, digest
+from dmcmc.inference.runtime.types import Ints
 
 _ROOTS = 32  # depth-first trees tried a component
 _TREES = Memo["PseudoTree"](64)  # by what crosses between agents
@@ -23,27 +27,27 @@ _LARGEST = 1e300  # cells of one agent's interface count at most so much
 
 @dataclass(frozen=True)
 class PseudoTree:
-    """A forest over agents, with what DPOP needs at each.
+    """A forest over agents, with what DPOP needs at each: on every rank, so in a few bytes an agent.
 
     Attributes
     ----------
-    parent : tuple of int
+    parent : sequence of int
         Parent of each agent, −1 for a root.
-    children : tuple of tuple of int
+    children : sequence of tuple of int
         Ascending.
-    bottom_up : tuple of int
+    bottom_up : sequence of int
         All agents, children before parents.
-    separators : tuple of tuple of int
+    separators : sequence of tuple of int
         Variables of ancestors that each agent's UTIL message may range over, ascending.
-    placed : tuple of tuple of int
+    placed : sequence of tuple of int
         Indices of the crossing factors that each agent, the deepest in their scope, adds.
     """
 
-    parent: tuple[int, ...]
-    children: tuple[tuple[int, ...], ...]
-    bottom_up: tuple[int, ...]
-    separators: tuple[tuple[int, ...], ...]
-    placed: tuple[tuple[int, ...], ...]
+    parent: Sequence[int]
+    children: Sequence[tuple[int, ...]]
+    bottom_up: Sequence[int]
+    separators: Sequence[tuple[int, ...]]
+    placed: Sequence[tuple[int, ...]]
 
     @property
     def edges(self) -> int:
@@ -59,12 +63,10 @@ def build_pseudotree(problem: Problem, division: Division, stop: Stop = NO_STOP)
     stop
         When to end with the best so far, which then depends on the clock.
     """
-    crossing = [factor.scope for factor in division.crossing]
-    if problem.n_variables + len(crossing) > LARGEST:
+    if problem.n_variables + len(division.crossing) > LARGEST:
         return _cheapest(problem, division, stop)
-    lengths = np.array([len(scope) for scope in crossing], dtype=np.int64)
-    flat = np.array([v for scope in crossing for v in scope], dtype=np.int64)
-    key = digest(problem.domains, problem.owner, np.array(problem.n_agents), lengths, flat)
+    start, flat = flat_of(division.scopes)
+    key = digest(problem.domains, problem.owner, np.array(problem.n_agents), np.diff(start), flat)
     found = _TREES.find(key)
     if found is None:
         found = _cheapest(problem, division, stop)
@@ -75,17 +77,17 @@ def build_pseudotree(problem: Problem, division: Division, stop: Stop = NO_STOP)
 
 def _cheapest(problem: Problem, division: Division, stop: Stop) -> PseudoTree:
     """Return the cheapest pseudo-tree of the portfolio."""
-    scopes, neighbours = agent_scopes(division.crossing, problem.owner), neighbours_of(problem, division)
+    neighbours = neighbours_of(problem, division)
     weight = np.array([float(np.log2(problem.domains[list(p.interface)]).sum()) for p in division.locals])
-    bits, log = weight.tolist(), np.log2(problem.domains).tolist()
+    log = np.log2(problem.domains)
     best, best_cost = None, float("inf")
-    seen = set[tuple[int, ...]]()
-    for parent in _candidates(neighbours, scopes, weight):
-        if parent in seen:
+    seen = set[bytes]()
+    for parent in _candidates(neighbours, problem, division, weight):
+        if parent.tobytes() in seen:
             continue
-        seen.add(parent)
+        seen.add(parent.tobytes())
         tree = completed(problem, division, parent)
-        cost = _cells(tree, bits, log)
+        cost = _cells(tree, weight, log)
         if best is None or cost < best_cost * (1 - 1e-12):
             best, best_cost = tree, cost
         if stop.over:
@@ -94,105 +96,118 @@ def _cheapest(problem: Problem, division: Division, stop: Stop) -> PseudoTree:
     return best
 
 
-def neighbours_of(problem: Problem, division: Division) -> list[set[int]]:
-    """Return the agents that each agent shares factors with."""
-    neighbours: list[set[int]] = [set() for _ in problem.agents]
-    for scope in agent_scopes(division.crossing, problem.owner):
-        for a in scope:
-            neighbours[a].update(scope)
-            neighbours[a].discard(a)
-    return neighbours
+def neighbours_of(problem: Problem, division: Division) -> Groups:
+    """Return the agents that each agent shares factors with, ascending."""
+    start, flat = flat_of(division.scopes)
+    owners, lengths, n = problem.owner[flat], np.diff(start), problem.n_agents
+    codes = [np.zeros(0, dtype=np.int64)]
+    for length in np.unique(lengths).tolist():
+        those = owners[start[:-1][lengths == length][:, np.newaxis] + np.arange(length)]
+        codes += [those[:, i] * n + those[:, j] for i in range(length) for j in range(length) if i != j]
+    pairs = np.unique(np.concatenate(codes))
+    agent, other = pairs // max(1, n), pairs % max(1, n)
+    return Groups.by(agent[agent != other], n, other[agent != other])
 
 
 def _candidates(
-    neighbours: Sequence[set[int]], scopes: Sequence[Sequence[int]], weight: np.ndarray
-) -> Iterator[tuple[int, ...]]:
+    neighbours: Groups, problem: Problem, division: Division, weight: NDArray[np.float64]
+) -> Iterator["array[int]"]:
     """Yield parent vectors."""
-    n = len(neighbours)
-    ranked = sorted(range(n), key=lambda a: (-len(neighbours[a]), a))
+    n, degree = len(neighbours), neighbours.lengths.tolist()
+    ranked = sorted(range(n), key=lambda a: (-degree[a], a))
     yield depth_first(neighbours, ranked)
-    if not scopes:
+    if not len(division.crossing):
         return
     for root in ranked[1 : min(_ROOTS, max(2, 20_000 // n))]:
         yield depth_first(neighbours, [root, *ranked])
-    if n <= 2000:
-        sizes = np.minimum(np.exp2(np.minimum(weight, 1000)), _LARGEST)
-        yield _from_order(best_order(scopes, sizes, range(n)).variables, neighbours)
-    if FEW < n <= 2000:  # fewer have the best order of all
+    if n > 2000:
+        return
+    scopes, around = agent_scopes(division.crossing, problem.owner), [set(group) for group in neighbours]
+    sizes = np.minimum(np.exp2(np.minimum(weight, 1000)), _LARGEST)
+    yield _from_order(best_order(scopes, sizes, range(n)).variables, around)
+    if n > FEW:  # fewer have the best order of all
         adjacent = primal_graph(scopes, {a: a for a in range(n)})
         everyone = np.ones(n, dtype=np.bool_)
         for rule in RULES:
-            yield _from_order(rule_order(adjacent, sizes, everyone, rule).variables, neighbours)
+            yield _from_order(rule_order(adjacent, sizes, everyone, rule).variables, around)
 
 
-def depth_first(neighbours: Sequence[set[int]], roots: Sequence[int]) -> tuple[int, ...]:
+def depth_first(neighbours: Groups, roots: Sequence[int]) -> "array[int]":
     """Return the depth-first forest from the given roots; neighbours of high degree first, then by index."""
-    parent = [-2] * len(neighbours)
+    degree = neighbours.lengths
+    agent = np.repeat(np.arange(len(neighbours)), degree)
+    flat = array("i", neighbours.flat[np.lexsort((neighbours.flat, -degree[neighbours.flat], agent))].tolist())
+    at, end = array("i", neighbours.start[:-1].tolist()), array("i", neighbours.start[1:].tolist())
+    parent = array("i", [-2]) * len(neighbours)
     for root in roots:
         if parent[root] != -2:
             continue
-        parent[root] = -1
-        stack = [(root, iter(sorted(neighbours[root], key=lambda a: (-len(neighbours[a]), a))))]
-        while stack:
-            agent, waiting = stack[-1]
-            child = next((c for c in waiting if parent[c] == -2), None)
-            if child is None:
-                stack.pop()
+        parent[root], top = -1, root
+        while top >= 0:  # at the root's end the way back leads to -1
+            if at[top] == end[top]:
+                top = parent[top]
                 continue
-            parent[child] = agent
-            stack.append((child, iter(sorted(neighbours[child], key=lambda a: (-len(neighbours[a]), a)))))
-    return tuple(parent)
+            child = flat[at[top]]
+            at[top] += 1
+            if parent[child] == -2:
+                parent[child], top = top, child
+    return parent
 
 
-def _from_order(order: Sequence[int], neighbours: Sequence[set[int]]) -> tuple[int, ...]:
+def _from_order(order: Sequence[int], neighbours: Sequence[set[int]]) -> "array[int]":
     """Return the tree of an elimination order: the parent is the first agent eliminated after one among its fill."""
     rank = {a: i for i, a in enumerate(order)}
     above = [{b for b in neighbours[a] if rank[b] > rank[a]} for a in range(len(neighbours))]
-    parent = [-1] * len(neighbours)
+    parent = array("i", [-1]) * len(neighbours)
     for a in order:
         if above[a]:
             parent[a] = min(above[a], key=rank.__getitem__)
             above[parent[a]] |= above[a] - {parent[a]}
-    return tuple(parent)
+    return parent
 
 
 def completed(problem: Problem, division: Division, parent: Sequence[int]) -> PseudoTree:
     """Add children, a bottom-up order, separators and factor placement to a parent vector."""
-    n = len(parent)
-    children: list[list[int]] = [[] for _ in range(n)]
-    for a, p in enumerate(parent):
-        if p >= 0:
-            children[p].append(a)
-    top_down = [a for a in range(n) if parent[a] < 0]
-    depth = [0] * n
+    parents, n = np.array(parent, dtype=np.int64), len(parent)
+    children = Groups.by(parents[parents >= 0], n, np.flatnonzero(parents >= 0))
+    top_down, depth = array("i", np.flatnonzero(parents < 0).tolist()), array("i", [0]) * n
     for a in top_down:  # grows while it is walked
         for c in children[a]:
             depth[c] = depth[a] + 1
             top_down.append(c)
-    placed: list[list[int]] = [[] for _ in range(n)]
-    reach: list[set[int]] = [set() for _ in range(n)]
-    owner = problem.owner.tolist()
-    for i, factor in enumerate(division.crossing):
-        home = max({owner[v] for v in factor.scope}, key=depth.__getitem__)
-        placed[home].append(i)
-        reach[home].update(factor.scope)
+    placed = Groups.by(_homes(problem, division, np.array(depth, dtype=np.int64)), n)
+    reach: dict[int, set[int]] = {}  # of agents whose children have been by
+    separators: list[tuple[int, ...]] = [()] * n
     for a in reversed(top_down):
-        reach[a].difference_update(division.locals[a].interface)
+        mine = reach.pop(a, set())
+        mine.update(v for i in placed[a] for v in division.scopes[i])
+        mine.difference_update(division.locals[a].interface)
+        if mine:
+            separators[a] = tuple(sorted(mine))
         if parent[a] >= 0:
-            reach[parent[a]] |= reach[a]
+            reach.setdefault(parent[a], set()).update(mine)
     return PseudoTree(
-        parent=tuple(parent),
-        children=tuple(tuple(c) for c in children),
-        bottom_up=tuple(reversed(top_down)),
-        separators=tuple(tuple(sorted(r)) for r in reach),
-        placed=tuple(tuple(p) for p in placed),
+        parent=array("i", parent),
+        children=children,
+        bottom_up=array("i", reversed(top_down)),
+        separators=Groups.of(separators),
+        placed=placed,
     )
 
 
-def _cells(tree: PseudoTree, interface: Sequence[float], variable: Sequence[float]) -> float:
+def _homes(problem: Problem, division: Division, depth: Ints) -> Ints:
+    """Return the deepest agent of each crossing factor; of several the first in its scope as a set has them."""
+    owner, found = problem.owner, np.zeros(len(division.crossing), dtype=np.int64)
+    for i, scope in enumerate(division.scopes):
+        found[i] = max({int(owner[v]) for v in scope}, key=depth.__getitem__)
+    return found
+
+
+def _cells(tree: PseudoTree, interface: NDArray[np.float64], variable: NDArray[np.float64]) -> float:
     """Return Σ over agents of the cells over B_i ∪ sep_i, an upper limit to what UTIL joins.
 
     ``interface`` and ``variable`` are log2 of the cells over each B_i and of the domain sizes.
     """
-    bits = [own + sum(variable[v] for v in sep) for own, sep in zip(interface, tree.separators, strict=True)]
+    pairs = zip(interface.tolist(), tree.separators, strict=True)
+    bits = (own + sum(variable[list(sep)].tolist()) for own, sep in pairs)
     return float(sum(2.0 ** min(b, 1000.0) for b in bits))

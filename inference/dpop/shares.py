@@ -75,9 +75,9 @@ def largest_share(needs: Sequence[float], room: float) -> float:
     >>> largest_share([1, 2], 23)
     22.0
     """
-    left, waiting = float(room), sorted(needs)
-    while len(waiting) > 1:
-        if waiting[0] > left / len(waiting):
-            return left / len(waiting)
-        left -= waiting.pop(0)
+    left, waiting = float(room), len(needs)
+    for need in sorted(needs)[:-1]:
+        if need > left / waiting:
+            return left / waiting
+        left, waiting = left - need, waiting - 1
     return left

@@ -6,7 +6,7 @@ Always a maximisation inside: a cost problem is negated when it is built and rep
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -106,17 +106,17 @@ class Problem:
 
     Attributes
     ----------
-    variables : tuple of str
+    variables : sequence of str
         Distinct names, one a variable.
     domains : ndarray of int64, shape (n,)
         Domain sizes, each at least 1.
-    agents : tuple of str
+    agents : sequence of str
         Distinct names, one an agent. An agent may own no variable.
     owner : ndarray of int64, shape (n,)
         Index of the agent that owns each variable.
     factors : tuple of Factor
         Any arity, several on one scope allowed.
-    labels : tuple of (tuple or None)
+    labels : sequence of (tuple or None)
         Value labels of each variable, or None where the values are 0, 1, ...; empty for none at all.
     sense : {"max", "min"}
         How the problem is reported.
@@ -129,12 +129,12 @@ class Problem:
         When the parts do not fit together; names the variable or factor.
     """
 
-    variables: tuple[str, ...]
+    variables: Sequence[str]
     domains: NDArray[np.int64]
-    agents: tuple[str, ...]
+    agents: Sequence[str]
     owner: NDArray[np.int64]
     factors: tuple[Factor, ...]
-    labels: tuple[tuple[Label, ...] | None, ...] = ()
+    labels: Sequence[tuple[Label, ...] | None] = ()
     sense: str = "max"
     name: str = ""
 
@@ -199,6 +199,14 @@ class Problem:
                 )
         if len(factor.shape) != len(factor.scope):
             raise ProblemError(f"{what}: a scope of {len(factor.scope)} variables but a {len(factor.shape)}-d table")
+
+    @classmethod
+    def of_parts(cls, **parts: Any) -> "Problem":
+        """Return a problem of parts that fit together: they are taken as they are, and not looked at."""
+        problem = object.__new__(cls)
+        for name, part in parts.items():
+            object.__setattr__(problem, name, part)
+        return problem
 
     def __eq__(self, other: object) -> bool:
         if self is other or not isinstance(other, Problem):

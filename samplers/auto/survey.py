@@ -1,14 +1,17 @@
 """An agent's work, counted wherever the agent is: what :mod:`dmcmc.samplers.auto.choose` chooses by."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.flat import magnitudes
 from dmcmc.inference.orders.best_order import Order
+from dmcmc.inference.runtime.compact import Repeated
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo
 from dmcmc.samplers import registry
@@ -49,7 +52,7 @@ class Survey(NamedTuple):
     obstacle : str
         Why it cannot be sampled; empty if it can.
     left : tuple of tuple of int
-        Scopes of the tables that the elimination leaves.
+        Scopes of the tables that the elimination leaves, as places in the interface.
     """
 
     agent: int
@@ -72,6 +75,56 @@ class Survey(NamedTuple):
     weight: float
     obstacle: str
     left: tuple[tuple[int, ...], ...] = ()
+
+    def left_over(self, interface: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Return the scopes of the tables that the elimination leaves, as variables."""
+        return tuple(tuple([interface[place] for place in scope]) for scope in self.left)
+
+
+class Surveys(Sequence[Survey]):
+    """All agents' surveys, on every rank: agents that differ in nothing but their number and weight have one.
+
+    Attributes
+    ----------
+    kinds : Repeated of Survey
+        Of each agent all but that.
+    weights : (agents,) float64
+    """
+
+    def __init__(self, kinds: Repeated[Survey], weights: NDArray[np.float64]) -> None:
+        self.kinds, self.weights = kinds, weights
+
+    @classmethod
+    def of(cls, works: Sequence[Survey]) -> "Surveys":
+        """Return surveys in little memory; which agents' they are is not kept."""
+        weights = np.array([work.weight for work in works], dtype=np.float64)
+        return cls(Repeated.of(work._replace(agent=0, weight=0.0) for work in works), weights)
+
+    @classmethod
+    def merged(cls, count: int, parts: Iterable[tuple[Sequence[int], "Surveys"]]) -> "Surveys":
+        """Return all agents' by parts, each with the agents that it is about."""
+        number: dict[Survey, int] = {}
+        which, weights = np.zeros(count, dtype=np.int64), np.zeros(count)
+        for agents, works in parts:
+            places = [number.setdefault(work, len(number)) for work in works.kinds.kinds]
+            which[list(agents)] = np.array(places, dtype=np.int64)[works.kinds.which]
+            weights[list(agents)] = works.weights
+        _, first, which = np.unique(which, return_index=True, return_inverse=True)
+        kinds, order = list(number), np.argsort(first)  # as agents have them, whatever the ranks
+        codes = np.argsort(order)[which.ravel()]
+        return cls(Repeated([kinds[kind] for kind in order], codes), weights)
+
+    def __len__(self) -> int:
+        return len(self.kinds)
+
+    @overload
+    def __getitem__(self, agent: int) -> Survey: ...
+    @overload
+    def __getitem__(self, agent: slice) -> list[Survey]: ...
+    def __getitem__(self, agent: int | slice) -> Survey | list[Survey]:
+        if isinstance(agent, slice):
+            return [self[one] for one in range(*agent.indices(len(self)))]
+        return self.kinds[agent]._replace(agent=range(len(self))[agent], weight=float(self.weights[agent]))
 
 
 def survey(
@@ -116,8 +169,14 @@ def survey(
         values=float(local.domains[members].mean()) if members.size else 1.0,
         weight=float(sum(magnitudes(local.flat))),
         obstacle=_obstacle(local, listed, memory, arithmetic),
-        left=tuple({plan.scope(t): None for t in plan.remaining}) if planned else (local.interface,),
+        left=_left(local, plan) if planned else (tuple(range(len(local.interface))),),
     )
+
+
+def _left(local: LocalProblem, plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Return the scopes of the tables that a plan leaves, as places in the interface."""
+    place = {v: number for number, v in enumerate(local.interface)}
+    return tuple({tuple([place[v] for v in plan.scope(t)]): None for t in plan.remaining})
 
 
 class _Counted(NamedTuple):

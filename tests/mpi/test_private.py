@@ -1,7 +1,9 @@
 """Agents with inputs of their own: what each rank reads, what crosses, and the answer of one file all the same."""
 
 import json
+import pickle
 import shutil
+import tracemalloc
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,8 +16,10 @@ from dmcmc import Factor, Problem
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
+from dmcmc.inference.dpop.pseudotree import completed, depth_first, neighbours_of
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
 from dmcmc.run import divided
+from dmcmc.run.parts.view import view_of
 from dmcmc.run.private.solve import solve_directory
 
 HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
@@ -263,3 +267,19 @@ def test_the_command_line_splits_and_solves(tmp_path):
     found = json.loads(whole.stdout)
     assert "deal" in found["control"] and found["objective"] == json.loads(done.stdout)["objective"]
     assert secret_problem().evaluate(found["assignment"]).objective == found["objective"]
+
+
+def test_what_every_rank_knows_of_all_agents_takes_few_bytes():
+    agents = 500
+    problem = dmcmc.generate("random", agents=agents, variables_per_agent=3, domain_size=2, global_density=0.0)
+    index, _ = agent_files.divided(problem, 1 << 30)
+    whole, division = view_of(index, {})
+    parent = depth_first(neighbours_of(whole, division), range(agents))
+    known = pickle.dumps(index), pickle.dumps(completed(whole, division, parent))
+    tracemalloc.start()
+    index, tree = map(pickle.loads, known)
+    view = view_of(index, {})
+    assert len(view.division.locals) == len(tree.parent) == agents and sum(map(len, index.shared)) == 2 * (agents - 1)
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert taken < 300 * agents  # some 1,600 each as tuples and dictionaries

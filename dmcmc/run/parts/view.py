@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dmcmc.formats.agent_files import Index
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.model.problem import Factor, Label, Problem
+from dmcmc.inference.runtime.compact import Made
 
 
 class View(NamedTuple):
@@ -43,11 +44,9 @@ def view_of(index: Index, parts: Mapping[int, Problem]) -> View:
     parts
         Of this rank's agents.
     """
-    count = len(index.owner)
-    domains = np.ones(count, dtype=np.int64)
-    domains[list(index.sizes)] = list(index.sizes.values())
+    domains = index.domains.copy()  # one that can be written to: plans take it as it is
     names: dict[int, str] = {}
-    labels: list[tuple[Label, ...] | None] = [None] * count
+    labels: dict[int, tuple[Label, ...] | None] = {}
     own: dict[int, tuple[Factor, ...]] = {}
     crossing: dict[int, Factor] = {}
     for agent, part in parts.items():
@@ -55,21 +54,21 @@ def view_of(index: Index, parts: Mapping[int, Problem]) -> View:
         domains[known] = part.domains
         for v, name, values in zip(known, part.variables, part.labels, strict=True):
             names[v] = name
-            if index.owner[v] == agent:
+            if values is not None and index.owner[v] == agent:
                 labels[v] = values
         factors = [f.renamed(tuple(known[v] for v in f.scope), f.name) for f in part.factors]
         inside = set(index.own[agent])
         own[agent] = tuple(f for f in factors if inside.issuperset(f.scope))
         between = [f for f in factors if not inside.issuperset(f.scope)]
         crossing |= dict(zip(index.shared[agent], between, strict=True))
-    owner = np.array(index.owner, dtype=np.int64)
-    problem = Problem(
-        variables=tuple(names.get(v, f"#{v} of {index.agents[a]}") for v, a in enumerate(index.owner)),
+    count = index.owner.size
+    problem = Problem.of_parts(
+        variables=Made(count, lambda v: f"#{v} of {index.agents[int(index.owner[v])]}", names),
         domains=domains,
         agents=index.agents,
-        owner=owner,
+        owner=index.owner,
         factors=(*(f for agent in own for f in own[agent]), *crossing.values(), *index.constant_factors()),
-        labels=tuple(labels),
+        labels=Made[tuple[Label, ...] | None](count, lambda _: None, labels),
         sense=index.sense,
         name=index.name,
     )
@@ -80,25 +79,28 @@ def _division(
     index: Index, problem: Problem, own: Mapping[int, tuple[Factor, ...]], crossing: Mapping[int, Factor]
 ) -> Division:
     """Return all agents, with what is known of each."""
-    shared = index.sizes.keys()
     nothing: dict[tuple[int, ...], NDArray[np.int32]] = {}
-    return Division(
-        locals=tuple(
-            LocalProblem(
-                agent=agent,
-                interface=tuple(v for v in variables if v in shared),
-                hidden=tuple(v for v in variables if v not in shared),
-                factors=own.get(agent, ()),
-                domains=problem.domains,
-            )
-            for agent, variables in enumerate(index.own)
-        ),
-        crossing=tuple(
-            crossing[i] if i in crossing else _unknown(scope, problem.domains, nothing)
-            for i, scope in enumerate(index.crossing)
-        ),
+
+    def local(agent: int) -> LocalProblem:
+        variables, shared = index.own[agent], index.is_shared
+        return LocalProblem(
+            agent=agent,
+            interface=tuple([v for v in variables if shared[v]]),
+            hidden=tuple([v for v in variables if not shared[v]]),
+            factors=own.get(agent, ()),
+            domains=problem.domains,
+        )
+
+    def unknown(number: int) -> Factor:
+        return _unknown(index.crossing[number], problem.domains, nothing)
+
+    division = Division(
+        locals=Made(len(index.agents), local, {agent: local(agent) for agent in own}),
+        crossing=Made(len(index.crossing), unknown, crossing),
         constants=index.constant_factors(),
     )
+    division.take_scopes(index.crossing)
+    return division
 
 
 def _unknown(

@@ -110,7 +110,7 @@ class _Run:
 
     def __init__(self, index: Index, config: Settings, world: World, progress: Progress) -> None:
         self.index, self.config, self.world, self.progress = index, config, world, progress
-        everybody = view_of(index, {})
+        self.everybody = everybody = view_of(index, {})
         agents, self.told = len(index.agents), dict[int, Sent]()
         if config.combine.tree == "depth-first":
             before = [agent * world.size // agents for agent in range(agents)]
@@ -127,8 +127,7 @@ class _Run:
     def solve(self, read: Read, share_assignment: bool) -> Result | None:
         """Read this rank's parts, plan, make tables, combine them, and put the ranks' parts together."""
         world, config = self.world, self.config
-        everybody = view_of(self.index, {}).problem
-        warm_up_planning(everybody, config, world, self.progress)
+        warm_up_planning(self.everybody.problem, config, world, self.progress)
         if config.budget.time is not None:
             warm_up_weighing(config, world, self.progress)
         start = time.perf_counter()
@@ -209,7 +208,7 @@ class _Run:
         search = LocalSearch(problem, problem, self.config.seed, backend.threads, backend.stop)
         found = self.world.together(search.first)
         own = {v: int(found[v]) for agent in self.mine for v in self.index.own[agent]}
-        shared = self.world.merged({v: x for v, x in own.items() if v in self.index.sizes})
+        shared = self.world.merged({v: x for v, x in own.items() if self.index.is_shared[v]})
         return own | shared
 
     def _plan(self, view: View, stop: Stop) -> tuple[Setup, int]:

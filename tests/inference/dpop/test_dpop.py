@@ -78,7 +78,7 @@ class Solved:
 def test_the_tables_of_the_paper():
     done = Solved(paper_example())
     x2, x4 = 1, 3
-    assert done.tree.parent == (-1, 0, 1)
+    assert tuple(done.tree.parent) == (-1, 0, 1)
     assert done.tree.separators == ((), (x2,), (x2, x4))
     assert done.dense(done.messages[2], (x2, x4)).tolist() == [[60, 50], [50, 40]]
     assert done.dense(done.messages[1], (x2,)).tolist() == [100, 80]
