@@ -47,8 +47,8 @@ def in_slices(entries):
 
     def change(setup):
         own = {
-            work.agent: work.left if choice.method == "exact" else (setup.division.locals[work.agent].interface,)
-            for work, choice in zip(setup.surveys, setup.choices, strict=True)
+            local.agent: work.left_over(local.interface) if choice.method == "exact" else (local.interface,)
+            for local, work, choice in zip(setup.division.locals, setup.surveys, setup.choices, strict=True)
         }
         slicing = slicing_of(setup, setup.tree, own, setup.problem.domains, entries)
         return replace(setup, slicing=slicing, room=entries * setup.arithmetic.dtype.itemsize)

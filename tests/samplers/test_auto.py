@@ -25,7 +25,7 @@ from dmcmc.samplers.auto import rates
 from dmcmc.samplers.auto.choose import Limits, choose, sweeps_for
 from dmcmc.samplers.auto.effort import bucket_efforts
 from dmcmc.samplers.auto.rates import NOMINAL
-from dmcmc.samplers.auto.survey import SAMPLER, survey
+from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys, survey
 
 MPIRUN = Path(sys.executable).with_name("mpirun")
 MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}
@@ -223,3 +223,20 @@ def test_two_ranks_choose_alike_and_one_explains(tmp_path):
             methods = json.loads(done.stdout)["provenance"]["plan"]["methods"]
             plans.append((methods, {name: (c["bound"], c["device"]) for name, c in choices.items()}))
     assert plans[:3] == plans[3:]
+
+
+PLAIN = Survey(0, 3, 1, 4, 0, 2, 8.0, 1.0, 0.0, 0.0, 0.0, 0, 64, 16.0, 2.0, 2, 0, 0.0, "", ((0,),))
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.floats(0, 9)), max_size=8), st.integers(1, 3))
+def test_surveys_of_ranks_are_put_together(made, ranks):
+    works = [PLAIN._replace(agent=a, hidden=kind, weight=weight) for a, (kind, weight) in enumerate(made)]
+    shares = [range(rank, len(works), ranks) for rank in range(ranks)]
+    found = Surveys.merged(len(works), [(share, Surveys.of([works[a] for a in share])) for share in shares])
+    assert list(found) == works and found[:] == works and len(found) == len(works)
+    assert found.kinds.kinds == list(dict.fromkeys(work._replace(agent=0, weight=0.0) for work in works))
+    assert found.weights.dtype == np.float64
+
+
+def test_what_is_left_is_said_by_places():
+    assert PLAIN.left_over((7, 9)) == ((7,),)
