@@ -10,7 +10,7 @@ from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.dpop.steps_ahead import StepAhead
 from dmcmc.inference.dpop.util_and_value import UtilMessage, outside_steps
 from dmcmc.inference.execution.relaxation import Relaxation, Resources
-from dmcmc.inference.runtime.compact import Made
+from dmcmc.inference.model.compact import Made
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Number

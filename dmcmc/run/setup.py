@@ -14,9 +14,9 @@ from dmcmc.inference.dpop.shares import Shares, largest_share, shares_of
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
+from dmcmc.inference.model.compact import Repeated, narrow
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.subsets import FEW
-from dmcmc.inference.runtime.compact import Repeated, narrow
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.contents import Sent

@@ -11,7 +11,7 @@ from support.ranks import needs_mpirun, start
 
 import dmcmc
 from dmcmc.inference.dpop.pseudotree import depth_first
-from dmcmc.inference.runtime.compact import Groups
+from dmcmc.inference.model.compact import Groups
 from dmcmc.mpi.token_tree import depth_first_by_token
 from dmcmc.mpi.world import World
 

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from dmcmc.formats.agent_files import Index
 from dmcmc.inference.dpop.division import Division, LocalProblem
+from dmcmc.inference.model.compact import Made
 from dmcmc.inference.model.problem import Factor, Label, Problem
-from dmcmc.inference.runtime.compact import Made
 
 
 class View(NamedTuple):

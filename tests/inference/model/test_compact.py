@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmcmc.inference.runtime.compact import Groups, Made, Names, Repeated, flat_of, narrow
+from dmcmc.inference.model.compact import Groups, Made, Names, Repeated, flat_of, narrow
 
 NUMBERS = st.integers(-(2**40), 2**40)
 
