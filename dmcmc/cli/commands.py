@@ -106,7 +106,7 @@ class _Job(NamedTuple):
 
     def told(self, world: "World") -> "_Job":
         """Return what other ranks are told of what rank 0 knows."""
-        from dmcmc.run.divided import is_dealt_out
+        from dmcmc.run.planning.divided import is_dealt_out
 
         dealt = self.problem is not None and is_dealt_out(self.problem, self.config, world)
         return self._replace(problem=None) if dealt else self

@@ -15,7 +15,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError, FileError
 
 if TYPE_CHECKING:
-    from dmcmc.run.setup import Setup
+    from dmcmc.run.planning.setup import Setup
 
 _IN_YAML = ("agents", "seed", *OPTION_OF.values())  # the others are words
 

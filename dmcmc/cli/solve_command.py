@@ -17,7 +17,7 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
-from dmcmc.run.divided import sharing_memory
+from dmcmc.run.planning.divided import sharing_memory
 from dmcmc.run.undivided.marginals import marginals, with_max_marginals
 from dmcmc.run.undivided.sums import sums
 from dmcmc.run.watch.interrupt import Ending

@@ -9,7 +9,7 @@ from dmcmc.inference.runtime.memory import readable
 from dmcmc.results.result import Output
 
 if TYPE_CHECKING:
-    from dmcmc.run.setup import Setup
+    from dmcmc.run.planning.setup import Setup
 
 _MOST_INCOMPLETE = 20  # agents
 _ASCENTS = ("dual", "triangles", "semidefinite")  # bounds that rows may be searched in by, and lifted
@@ -225,7 +225,7 @@ def _agents(count: int) -> str:
 
 def _combination(setup: "Setup") -> str:
     """Return how the agents' tables are combined, or how that is decided."""
-    from dmcmc.run.combination import largest_join
+    from dmcmc.run.planning.combination import largest_join
 
     combine, allowed = setup.config.combine, setup.room
     if setup.slicing is not None:
@@ -246,7 +246,7 @@ def _combination(setup: "Setup") -> str:
 
 def _slices(setup: "Setup") -> str:
     """Return what is worked off value by value, and about how long that takes."""
-    from dmcmc.run.combination import slicing_seconds
+    from dmcmc.run.planning.combination import slicing_seconds
 
     assert setup.slicing is not None
     slicing, size = setup.slicing, setup.arithmetic.dtype.itemsize

@@ -20,9 +20,9 @@ from dmcmc.mpi.post import Post
 from dmcmc.mpi.shared import Handed, SharedTables, cores_of, fits
 from dmcmc.mpi.slices import Job, run_slices
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import TooWide, allowance, exact_room, narrowed, slicing_of, steps_of
 from dmcmc.run.nodes import Making, Sides, handed_over, node_of, pieces_work, sliced_work, util_work, values_of
-from dmcmc.run.setup import Setup
+from dmcmc.run.planning.combination import TooWide, allowance, exact_room, narrowed, slicing_of, steps_of
+from dmcmc.run.planning.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
 _OUTSIDE = Relaxation("auto", None, "scope", False)

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import will_prove
+from dmcmc.run.compiling.warm_up import warm_up_branching
 from dmcmc.run.controller.offer import BRANCH_AND_BOUND, TOULBAR2, Brought
-from dmcmc.run.divided import Divided
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.kinds.beside import engine_for, memory_of
-from dmcmc.run.setup import Setup
-from dmcmc.run.warm_up import warm_up_branching
+from dmcmc.run.planning.combination import will_prove
+from dmcmc.run.planning.divided import Divided
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.local_search.search import LocalSearch
 from dmcmc.samplers.toulbar2.beside import Beside, Listener

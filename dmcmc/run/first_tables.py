@@ -27,7 +27,7 @@ from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, Brought
 from dmcmc.run.kinds.eliminate import Eliminated, eliminate_in_turn
 from dmcmc.run.nodes import Sides, gather_sides
-from dmcmc.run.setup import Setup
+from dmcmc.run.planning.setup import Setup
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, Choice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER

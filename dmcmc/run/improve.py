@@ -18,7 +18,7 @@ from dmcmc.run.kinds.protocol import Slice, Turn
 from dmcmc.run.kinds.registry import OF_AGENTS
 from dmcmc.run.metrics import gap_at
 from dmcmc.run.nodes import Sides
-from dmcmc.run.setup import Setup
+from dmcmc.run.planning.setup import Setup
 
 
 class Around(NamedTuple):

@@ -22,8 +22,8 @@ from dmcmc.run.controller.controller import Controller, State
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, SEARCH, Grant
 from dmcmc.run.controller.report import Report
-from dmcmc.run.divided import Divided
-from dmcmc.run.setup import Setup
+from dmcmc.run.planning.divided import Divided
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.watch.kept import KeptIncumbent
 
 # To leave rows out, messages go up and down and the combination is made once more: some times what one takes, and half

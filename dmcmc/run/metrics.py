@@ -25,10 +25,10 @@ from dmcmc.results.result import (
     guarantee_report,
 )
 from dmcmc.run.agent.loose_bound import largest_sum
-from dmcmc.run.divided import Divided
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.planning.divided import Divided
+from dmcmc.run.planning.setup import Setup, temperature_of
 from dmcmc.run.reduced.before import report_of
-from dmcmc.run.setup import Setup, temperature_of
 from dmcmc.samplers.auto.choose import Choice
 from dmcmc.samplers.contract.protocol import SampledTable
 

@@ -22,8 +22,8 @@ from dmcmc.mpi.contents import Chosen, Clock, Utils, Values
 from dmcmc.mpi.phases import Steps
 from dmcmc.mpi.shared import Handed
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import allowance, attempts_of, shift_rooms, too_wide
-from dmcmc.run.setup import Setup
+from dmcmc.run.planning.combination import allowance, attempts_of, shift_rooms, too_wide
+from dmcmc.run.planning.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
 _LOOK = 1 << 22  # entries that are added up between two looks at the time

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -15,17 +14,17 @@ from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.contents import Clock, Sent, latest
+from dmcmc.mpi.contents import Clock, latest
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
 from dmcmc.run.agent.loose_bound import clamped_sum, largest_sum, loose_bounds, whole_bound
-from dmcmc.run.combination import attempts_of, relaxation_of, slicing_seconds, will_prove
+from dmcmc.run.combining import Combined, Combining, may_end_by
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.ledger import decoded_by, lowered_by
-from dmcmc.run.controller.offer import BESIDE, BOUND, COMBINE, GPU_SEARCH, SAMPLE, SEARCH, Brought, Offer
+from dmcmc.run.controller.offer import BESIDE, BOUND, GPU_SEARCH, SAMPLE, SEARCH, Brought, Offer
 from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
@@ -36,25 +35,13 @@ from dmcmc.run.kinds.protocol import Standing
 from dmcmc.run.kinds.registry import OF_ALL, offers_of
 from dmcmc.run.metrics import Share, Work, checks_of, early_result, metrics_of, result_of
 from dmcmc.run.nodes import Sides, gather_sides
+from dmcmc.run.planning.combination import slicing_seconds, will_prove
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.search import PAYS, Search
-from dmcmc.run.setup import Setup
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.auto.survey import SAMPLER
-from dmcmc.samplers.contract.protocol import SampledTable
-
-_LATE = 0.02  # of the time budget that a combination may end later, besides
-_GRACE = 0.5  # seconds beyond the deadline, and after Ctrl-C, for a combination of what has been found
 
 _LOOK = 0.05  # seconds between two looks at what is waited for
-_AMPLE = 4.0  # times what it should take, a combination with larger tables is given up
-
-
-@dataclass
-class _Combined:
-    """What the last combination was of, and what came out."""
-
-    tables: Mapping[int, SampledTable]
-    cycle: Cycle
 
 
 class Run:
@@ -108,11 +95,7 @@ class Run:
         self.cycles, self._pruned = 0, True  # pruning has not been tried: it may help
         self.enough = False
         self._changed, self._brought = True, list[Brought]()
-        self._larger, self._at_most = 1.0, float("inf")  # tables in combining, times what the time budget says
-        self._again: float | None = None  # seconds that combining with larger ones should take
-        self._last: _Combined | None = None
-        self._first_sent: list[Mapping[int, Sent]] = []
-        self._later_sent: list[Mapping[int, Sent]] = []
+        self._combining = Combining()
 
     def first_tables(self) -> None:
         """Make each agent's first table, after some search; some agents may change their methods on the way."""
@@ -179,49 +162,28 @@ class Run:
 
         Where no table is another, neither is what comes out.
         """
-        if self._last is not None and not self._changed and self._again is None:
-            return self._last.cycle
+        made = self._combining
+        if made.last is not None and not self._changed and made.again is None:
+            return made.last.cycle
         self.cycles += 1
         slices = "" if self.setup.slicing is None else f", in slices: about {slicing_seconds(self.setup):.2g} s"
         self.progress.stage(f"combining{slices}")
         tables = {number: agent.exported() for number, agent in self.agents.items()}
-        begun, stop = time.perf_counter(), NO_STOP
-        if self.setup.timed:
-            longer = min(self.incumbent.combining, _LATE * (self.setup.config.budget.time or 0.0))
-            stop = self.setup.backend.stop.later(_GRACE, longer=longer)
-        if self._again is not None:
-            stop = stop.by(begun + _AMPLE * max(_GRACE, self._again))
+        begun = time.perf_counter()
+        stop = made.end(self.setup, begun, self.incumbent.combining) if self.setup.timed else NO_STOP
         try:
             with self.search.beside(not will_prove(self.setup)):
-                cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, self._larger)
+                cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, made.larger)
         except ResourceError as error:
-            if self._again is not None and self._last is not None:
-                return self._as_before(time.perf_counter() - begun)
-            if self._last is None and not self._may_end_by(error):
+            if made.again is not None and made.last is not None:
+                self._brought.append(made.go_back(time.perf_counter() - begun))
+                return made.last.cycle
+            if made.last is None and not may_end_by(self.setup, error):
                 raise
             return error
-        (self._first_sent if self._last is None else self._later_sent).extend(cycle.sent)
-        self._last, self.incumbent.combining = _Combined(tables, cycle), time.perf_counter() - begun
-        if self._again is not None:
-            self._brought.append(Brought(COMBINE, self.incumbent.combining, self._again))
-            self._again = None
+        self.incumbent.combining = time.perf_counter() - begun
+        self._brought += made.take(Combined(tables, cycle), self.incumbent.combining)
         return cycle
-
-    def _as_before(self, seconds: float) -> Cycle:
-        """Return the last cycle, and go on with tables as large as there: larger ones took too much."""
-        assert self._last is not None and self._again is not None
-        self._brought.append(Brought(COMBINE, seconds, self._again))
-        self._larger, self._again, self._at_most = self._larger / LARGER, None, self._larger
-        return self._last.cycle
-
-    def _may_end_by(self, error: ResourceError) -> bool:
-        """Return whether the incumbent will do where a first combination fails: not if its z was asked for.
-
-        Tables that do not fit are an error where there is no time budget: more of it would be no remedy.
-        """
-        relaxation = relaxation_of(self.setup.config.combine)
-        open_ended = relaxation.open or (self.setup.timed and relaxation.z is None)
-        return isinstance(error, OutOfTime | OutOfMemory) or open_ended
 
     def agree(self, cycle: Cycle | ResourceError) -> Directive:
         """Let rank 0 take in what this cycle found, and tell all ranks whether and how to go on."""
@@ -285,7 +247,7 @@ class Run:
             return offers_of(Standing({}, {}, first=False, beside=self.search.engine.hopeful))
         gaps = {number: gap_of(self.setup, cycle.chosen, agent) for number, agent in self.agents.items()}
         relaxed = any(z is not None for both in cycle.z.values() for z in both)
-        open_ended = LARGER * self._larger < self._at_most and len(attempts_of(self.setup, self._larger)) > 1
+        open_ended = self._combining.may_enlarge(self.setup)
         again = LARGER * self.incumbent.combining if relaxed and open_ended else None
         return offers_of(
             Standing(self.agents, gaps, self.world.rank == 0, again, self.search.engine.hopeful, self._on_gpu)
@@ -298,7 +260,8 @@ class Run:
 
     def improve(self, directive: Directive) -> None:
         """Carry out what is granted: for this rank's agents, then together with all ranks."""
-        assert self._last is not None, "there has been no cycle"
+        last = self._combining.last
+        assert last is not None, "there has been no cycle"
         self.progress.stage(_title(self.incumbent, directive.kinds, self.setup.backend.stop.left))
         if directive.of(BESIDE):
             self.search.engine.go_on()
@@ -306,14 +269,14 @@ class Run:
             self.setup = self.incumbent.setup = self.search.engine.disengage(self.setup)
         if self.search.on_gpu is not None:
             self.search.on_gpu.allow(sum(grant.seconds for grant in directive.of(GPU_SEARCH)))
-        cycle, outsides = self._last.cycle, dict[int, UtilMessage]()
+        cycle, outsides = last.cycle, dict[int, UtilMessage]()
         self._changed = directive.changes_tables
         if directive.bounded and self._changed and cycle.whole:
             with self.search.beside():
-                outsides, sent = run_outside(self.setup, self.post, cycle, self._last.tables, self.sides.upper)
-            self._later_sent.append(sent)
+                outsides, sent = run_outside(self.setup, self.post, cycle, last.tables, self.sides.upper)
+            self._combining.sent_later(sent)
         around = Around(cycle.chosen, outsides, self.sides)
-        slice = slice_of(self.setup, self.agents, around, directive, self._search, self._enlarge, self._wait)
+        slice = slice_of(self.setup, self.agents, around, directive, self._search, self._combining.enlarge, self._wait)
         if self._changed:
             self._pruned = self.world.together(lambda: improve_agents(slice, directive))
             self._gather_sides()
@@ -342,10 +305,6 @@ class Run:
         self._pruned = self.search.improve(seconds, 0) or self._pruned
         after = self.incumbent.utility
         return 0.0 if before is None or after is None else float(after - before)
-
-    def _enlarge(self, seconds: float) -> None:
-        """Let the next combination have larger tables, in about some seconds."""
-        self._larger, self._again = LARGER * self._larger, seconds
 
     def _wait(self, seconds: float) -> None:
         """Wait for the search engine, all ranks together, until it ends or the time does."""
@@ -408,13 +367,10 @@ class Run:
 
     def _metrics(self, number: int) -> AgentMetrics:
         """Return what an agent did."""
-        first, later = (
-            [phase[number] for phase in phases if number in phase] for phases in (self._first_sent, self._later_sent)
-        )
-        work = Work(None, None, None)
-        if self._last is not None:
-            cycle = self._last.cycle
-            work = Work(self._last.tables[number], cycle.z[number][0], cycle.chosen[number])
+        first, later = self._combining.sent_by(number)
+        work, last = Work(None, None, None), self._combining.last
+        if last is not None:
+            work = Work(last.tables[number], last.cycle.z[number][0], last.cycle.chosen[number])
         elif number in self.agents:
             work = Work(self.agents[number].table, None, None)
         return metrics_of(self.setup, number, work, self.world.rank, first, later)

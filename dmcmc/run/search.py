@@ -22,14 +22,14 @@ from dmcmc.inference.runtime.threads import cores, step_back
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth, worth_of
 from dmcmc.results.result import Result
-from dmcmc.run.combination import will_prove
 from dmcmc.run.controller.offer import GPU_SEARCH, SEARCH
-from dmcmc.run.divided import Divided
 from dmcmc.run.engine import RunEngine
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.kinds import gpu_search
 from dmcmc.run.metrics import early_result, solution_of
-from dmcmc.run.setup import Setup
+from dmcmc.run.planning.combination import will_prove
+from dmcmc.run.planning.divided import Divided
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.watch.kept import KeptIncumbent
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.local_search.ascent import Ascent

@@ -16,12 +16,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.combination import will_prove
-from dmcmc.run.divided import Deal, Divided, dealing, divided, sharing_memory, soon_proven
-from dmcmc.run.rank import Run
-from dmcmc.run.search import Search, begin
-from dmcmc.run.setup import Setup, deal_out, plan
-from dmcmc.run.warm_up import (
+from dmcmc.run.compiling.warm_up import (
     solving_is_compiled,
     warm_up_chains,
     warm_up_filtering,
@@ -31,7 +26,12 @@ from dmcmc.run.warm_up import (
     warm_up_solving,
     warm_up_weighing,
 )
-from dmcmc.run.warm_up_gpu import settled, warm_up_gpu
+from dmcmc.run.compiling.warm_up_gpu import settled, warm_up_gpu
+from dmcmc.run.planning.combination import will_prove
+from dmcmc.run.planning.divided import Deal, Divided, dealing, divided, sharing_memory, soon_proven
+from dmcmc.run.planning.setup import Setup, deal_out, plan
+from dmcmc.run.rank import Run
+from dmcmc.run.search import Search, begin
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates

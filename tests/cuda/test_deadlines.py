@@ -33,7 +33,7 @@ from dmcmc.inference.model.flat import flatten
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import Device, gpu_problem
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.run import warm_up_gpu
+from dmcmc.run.compiling import warm_up_gpu
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 

@@ -316,7 +316,7 @@ import os, sys
 from dmcmc.config.settings import Budget, Local, Settings
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.setup import prepare
+from dmcmc.run.planning.setup import prepare
 
 world = connect()
 world.local_size = world.core_sharers = 1  # as on a node of its own

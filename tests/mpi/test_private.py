@@ -18,8 +18,8 @@ from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.dpop.pseudotree import completed, depth_first, neighbours_of
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
-from dmcmc.run import divided
 from dmcmc.run.parts.view import view_of
+from dmcmc.run.planning import divided
 from dmcmc.run.private.solve import solve_directory
 
 HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
@@ -261,7 +261,7 @@ def test_the_command_line_splits_and_solves(tmp_path):
     parts = {k: v for file in files for k, v in json.loads(file.read_text())["assignment"].items()}
     assert len(files) == 5 and secret_problem().evaluate(parts).objective == json.loads(done.stdout)["objective"]
     (tmp_path / "f.yaml").write_text("problem: {file: p.npz}\nlocal: {method: exact}\n")
-    large = "from dmcmc.run import divided; divided._LARGE = 0; from dmcmc.cli.main import main; import sys; "
+    large = "from dmcmc.run.planning import divided; divided._LARGE = 0; from dmcmc.cli.main import main; import sys; "
     whole = start(2, "-c", large + "sys.exit(main(sys.argv[1:]))", "run", str(tmp_path / "f.yaml"), "--json")
     assert whole.returncode == 0, whole.stderr
     found = json.loads(whole.stdout)

@@ -14,7 +14,7 @@ from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run import nodes
-from dmcmc.run.combination import slicing_of, slicing_seconds
+from dmcmc.run.planning.combination import slicing_of, slicing_seconds
 
 
 def clique(agents, values=3, most=4, seed=0):

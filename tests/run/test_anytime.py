@@ -50,7 +50,7 @@ if result is not None:
 WITHOUT_SLICES = """
 import sys
 from dmcmc.cli.main import main
-from dmcmc.run import combination
+from dmcmc.run.planning import combination
 
 combination._SLICED = 0.0
 sys.exit(main(sys.argv[1:]))
@@ -60,7 +60,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture
 def without_slices(monkeypatch):
     """``auto`` relaxes what does not fit, however few slices there would be."""
-    monkeypatch.setattr("dmcmc.run.combination._SLICED", 0.0)
+    monkeypatch.setattr("dmcmc.run.planning.combination._SLICED", 0.0)
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -12,9 +12,9 @@ from dmcmc.config import settings as configured
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.dpop.util_and_value import Node, util_step
 from dmcmc.mpi.world import World
-from dmcmc.run import divided as dividing
-from dmcmc.run.divided import sharing_memory
-from dmcmc.run.setup import prepare
+from dmcmc.run.planning import divided as dividing
+from dmcmc.run.planning.divided import sharing_memory
+from dmcmc.run.planning.setup import prepare
 
 GIB = 1 << 30
 

@@ -20,7 +20,7 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.run.setup import prepare
+from dmcmc.run.planning.setup import prepare
 from dmcmc.samplers.auto import rates
 from dmcmc.samplers.auto.choose import Limits, choose, sweeps_for
 from dmcmc.samplers.auto.effort import bucket_efforts

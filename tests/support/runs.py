@@ -20,11 +20,11 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run import solve as solving
 from dmcmc.run.compiling import first_time
+from dmcmc.run.compiling.warm_up import warm_up_solving
+from dmcmc.run.planning.setup import prepare
 from dmcmc.run.rank import Run
 from dmcmc.run.search import begin
-from dmcmc.run.setup import prepare
 from dmcmc.run.solve import solve
-from dmcmc.run.warm_up import warm_up_solving
 from dmcmc.run.watch.interrupt import Interrupt
 from dmcmc.run.watch.progress import Silent
 from support.clock import MovableClock

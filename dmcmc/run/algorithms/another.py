@@ -14,7 +14,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as own
 from dmcmc.run.algorithms.cyclic import solve_in_cycles
-from dmcmc.run.setup import Setup
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.watch.interrupt import Ending
 from dmcmc.run.watch.progress import Progress
 

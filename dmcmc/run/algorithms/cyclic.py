@@ -21,7 +21,7 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth, judge, worth_of
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, Solution, TracePoint
-from dmcmc.run.divided import sharing_memory
+from dmcmc.run.planning.divided import sharing_memory
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 

@@ -7,7 +7,7 @@ from dmcmc.inference.model.problem import Problem
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as own
-from dmcmc.run.setup import Setup
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.watch.interrupt import Ending
 from dmcmc.run.watch.progress import Progress
 

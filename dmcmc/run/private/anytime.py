@@ -19,9 +19,9 @@ from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import BESIDE, SEARCH, Offer
 from dmcmc.run.cycle import Cycle
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search
-from dmcmc.run.setup import Setup
 from dmcmc.run.watch.progress import Progress
 
 Known = dict[int, int]  # values by variable: of this rank's agents, and of those that they share factors with

@@ -33,20 +33,20 @@ from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Outcome, Proof, Worth, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result
+from dmcmc.run.compiling.warm_up import warm_up_filtering, warm_up_planning, warm_up_solving, warm_up_weighing
+from dmcmc.run.compiling.warm_up_gpu import settled, warm_up_gpu
 from dmcmc.run.cycle import Cycle, run_cycle
-from dmcmc.run.divided import Divided, sharing_memory
 from dmcmc.run.first_tables import first_tables
 from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of, work_of
 from dmcmc.run.nodes import Sides
 from dmcmc.run.parts.view import View, view_of
+from dmcmc.run.planning.divided import Divided, sharing_memory
+from dmcmc.run.planning.setup import Placed, Setup, plan
 from dmcmc.run.private.agreement import Valued, magnitudes_among, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
 from dmcmc.run.reduced.after import Asked
-from dmcmc.run.setup import Placed, Setup, plan
 from dmcmc.run.solve import solve
-from dmcmc.run.warm_up import warm_up_filtering, warm_up_planning, warm_up_solving, warm_up_weighing
-from dmcmc.run.warm_up_gpu import settled, warm_up_gpu
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 from dmcmc.samplers.contract.protocol import SampledTable

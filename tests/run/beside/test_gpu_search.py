@@ -6,7 +6,7 @@ from support.runs import Hurried, hard_problem
 import dmcmc
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.runtime import device
-from dmcmc.run import warm_up_gpu
+from dmcmc.run.compiling import warm_up_gpu
 from dmcmc.run.controller.controller import Controller, State
 from dmcmc.run.controller.ledger import Ledger
 from dmcmc.run.controller.offer import BOUND, GPU_SEARCH, SEARCH, Brought, Offer

@@ -15,14 +15,14 @@ from dmcmc.inference.runtime import cache
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
-from dmcmc.run import engine, first_tables, warm_up
+from dmcmc.run import engine, first_tables
 from dmcmc.run import solve as solving
-from dmcmc.run.combination import arithmetic_for
-from dmcmc.run.compiling import first_time
+from dmcmc.run.compiling import first_time, warm_up
 from dmcmc.run.compiling.tiny import tiny
-from dmcmc.run.divided import divided, soon_proven
-from dmcmc.run.setup import prepare
-from dmcmc.run.warm_up import warm_up_chains, warm_up_solving
+from dmcmc.run.compiling.warm_up import warm_up_chains, warm_up_solving
+from dmcmc.run.planning.combination import arithmetic_for
+from dmcmc.run.planning.divided import divided, soon_proven
+from dmcmc.run.planning.setup import prepare
 from dmcmc.run.watch.progress import Silent
 from dmcmc.samplers.blocks import search
 
@@ -161,7 +161,7 @@ def test_what_is_proven_while_an_agent_is_eliminated_is_not_sampled_any_more(pro
         raise OutOfTime("out of time")
 
     monkeypatch.setattr(first_tables, "_sampled_agents", sample)
-    monkeypatch.setattr("dmcmc.run.setup._SERIOUS", 0.0)
+    monkeypatch.setattr("dmcmc.run.planning.setup._SERIOUS", 0.0)
     run = begun(dense_problem(1), local={"method": "exact"}, budget={"time": 60.0}, search="none")
     monkeypatch.setattr(run, "_ended", lambda: proven)
     run.setup.backend.stop.wish.ask()

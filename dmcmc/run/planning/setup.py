@@ -23,8 +23,8 @@ from dmcmc.mpi.contents import Sent
 from dmcmc.mpi.placement import helpers_of, place
 from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import joins, room_for_steps, shares_a_core, slicing_ahead
-from dmcmc.run.divided import Deal, Divided, divided, searching
+from dmcmc.run.planning.combination import joins, room_for_steps, shares_a_core, slicing_ahead
+from dmcmc.run.planning.divided import Deal, Divided, divided, searching
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, sampled_choice, too_much
 from dmcmc.samplers.auto.machine import look_around

@@ -23,9 +23,9 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import Unavailable
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import arithmetic_for
 from dmcmc.run.parts.deal import dealt
 from dmcmc.run.parts.view import view_of
+from dmcmc.run.planning.combination import arithmetic_for
 from dmcmc.run.reduced.after import Asked
 from dmcmc.run.reduced.before import reduction_of
 

@@ -16,10 +16,10 @@ from dmcmc.inference.execution.load import load_joins, load_matched
 from dmcmc.inference.minibuckets.matching import with_headroom
 from dmcmc.inference.runtime.device import opened
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import largest_join, splits, will_prove
+from dmcmc.run.compiling.warm_up import tiny_search_for
 from dmcmc.run.kinds import gpu_search
-from dmcmc.run.setup import Setup
-from dmcmc.run.warm_up import tiny_search_for
+from dmcmc.run.planning.combination import largest_join, splits, will_prove
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers import registry
 from dmcmc.samplers.chain_solver import ChainSolver

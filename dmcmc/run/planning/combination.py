@@ -27,8 +27,8 @@ from dmcmc.samplers.auto.choose import Choice, Limits
 from dmcmc.samplers.auto.survey import Survey
 
 if TYPE_CHECKING:  # a setup has numbers that are chosen here
-    from dmcmc.run.divided import Divided
-    from dmcmc.run.setup import Setup
+    from dmcmc.run.planning.divided import Divided
+    from dmcmc.run.planning.setup import Setup
 
 _MOST_PLANNED = 500  # agents whose UTIL steps are planned beforehand
 _SHARE, _STEPS = 0.1, 0.5  # of the time budget: an agent's UTIL step, and all of them

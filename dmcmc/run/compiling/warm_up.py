@@ -26,11 +26,11 @@ from dmcmc.inference.orders.pieces import compile_pieces
 from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.mpi.world import World
-from dmcmc.run.combination import splits
 from dmcmc.run.compiling import first_time
 from dmcmc.run.compiling.tiny import settings, tiny, with_a_list
-from dmcmc.run.divided import Divided
-from dmcmc.run.setup import Setup, prepare
+from dmcmc.run.planning.combination import splits
+from dmcmc.run.planning.divided import Divided
+from dmcmc.run.planning.setup import Setup, prepare
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates
