@@ -37,7 +37,7 @@ _STACK = 70_000  # slots of a frame: its block of the stack is 1 MiB, as much ag
 def _dispose_of_passes() -> None:
     """Let llvmlite give back its passes over a kernel, which hold most of what compiling takes.
 
-    In llvmlite 0.45 to 0.50 the method that does so is hidden by an empty one of the class that stands before its own.
+    In llvmlite 0.50 the method that does so is hidden by an empty one of the class that stands before its own.
     """
     with suppress(ImportError, AttributeError):
         from llvmlite.binding import ffi

@@ -83,11 +83,11 @@ def test_leaving_rows_out_proves_what_dense_tables_do_not_fit(seed, memory, with
 
 def test_the_trace_goes_up_and_its_bound_down_until_the_end():
     local = {"method": "gibbs", "runs": 1, "samples": 1}
-    run = begun(hard_problem(), local=local, budget={"time": 60.0})  # ends as soon as the bound has moved
+    run = begun(hard_problem(), local=local, budget={"time": 600.0})  # ends as soon as the bound has moved
 
     def until_it_moves(directive):
         known = [point.bound for point in run.incumbent.trace if point.bound is not None]
-        if known[-1] < known[0]:
+        if known and known[-1] < known[0]:
             run.setup.backend.stop.wish.ask()
         return directive
 

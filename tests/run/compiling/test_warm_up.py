@@ -162,7 +162,8 @@ def test_what_is_proven_while_an_agent_is_eliminated_is_not_sampled_any_more(pro
 
     monkeypatch.setattr(first_tables, "_sampled_agents", sample)
     monkeypatch.setattr("dmcmc.run.planning.setup._SERIOUS", 0.0)
-    run = begun(dense_problem(1), local={"method": "exact"}, budget={"time": 60.0}, search="none")
+    run = begun(dense_problem(1), local={"method": "exact"}, budget={"time": 600.0}, search="none")
+    assert set(run.setup.methods) == {"exact"}, run.setup.choices
     monkeypatch.setattr(run, "_ended", lambda: proven)
     run.setup.backend.stop.wish.ask()
     with pytest.raises(OutOfTime):
@@ -173,7 +174,7 @@ def test_what_is_proven_while_an_agent_is_eliminated_is_not_sampled_any_more(pro
 def test_agents_of_next_to_no_work_stay_exact_when_planning_took_all_the_time(monkeypatch):
     """Nothing else is compiled for them."""
     problem = dmcmc.generate("random", agents=6, variables_per_agent=1, domain_size=3, global_density=0.8)
-    run = begun(problem, budget={"time": 60.0}, search="none")
+    run = begun(problem, budget={"time": 600.0}, search="none")
     run.setup = run.setup.ending(Stop(time.perf_counter() - 0.01))
     monkeypatch.setattr(first_tables, "_GRACE", 30.0)
     monkeypatch.setattr(first_tables, "_sampled", None)
