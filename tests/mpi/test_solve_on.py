@@ -21,6 +21,10 @@ try:
     dmcmc.solve_on(MPI.COMM_WORLD, problem if MPI.COMM_WORLD.rank == 0 else None, local={"order": "o.txt"})
 except dmcmc.DmcmcError as error:
     refused = str(error)
+try:
+    dmcmc.solve_on(MPI.COMM_WORLD, problem if MPI.COMM_WORLD.rank == 0 else None, algorithm="dsa")
+except dmcmc.DmcmcError as error:
+    refused += "; " + str(error)
 mine = problem if MPI.COMM_WORLD.rank == 0 else None  # it hands each rank its own agents' parts
 timed = dmcmc.solve_on(MPI.COMM_WORLD, mine, seed=7, method="gibbs", timeout=1, gap=1e-4)
 dealt = ["deal" in timed.control, timed.objective, timed.bound, timed.assignment]
@@ -42,4 +46,5 @@ def test_every_rank_has_the_result_with_a_time_budget_too_and_every_rank_hears_o
     assert first[4] == len(json.loads(output.read_text())["trace"]) > 0 and second[4] == 0
     assert first[5] == second[5] and first[5].startswith("/proc/run.json: cannot be written")
     assert first[6] == second[6] and first[6].startswith("rank 0 alone has the problem: local.order")
+    assert first[6].endswith("; rank 0 alone has the problem: algorithm: dsa needs it on every rank")
     assert first[7] == second[7] and first[7][0] and first[8] and second[8]

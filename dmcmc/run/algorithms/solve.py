@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
 from dmcmc.run import solve as own
@@ -26,7 +27,10 @@ def solve(
     """
     if settings.asked_algorithm.name == "dmcmc":
         return own.solve(problem, settings, world, progress, explain, ending)
-    assert problem is not None, "another algorithm needs all of it on every rank"
+    lacking = problem is None if world is None else any(world.allgather(problem is None))  # an error on all ranks alike
+    if problem is None or lacking:
+        name = settings.asked_algorithm.name
+        raise ConfigError(f"rank 0 alone has the problem: algorithm: {name} needs it on every rank")
     from dmcmc.run.algorithms import another  # what compiles other algorithms is not needed for ours
 
     return another.solve(problem, settings, world, progress, explain, ending)
