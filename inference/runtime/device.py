@@ -1,7 +1,6 @@
 """The GPU: whether there is one, its memory, its streams. All allocation on the device happens here."""
 
 import ctypes
-import os
 import weakref
 from collections.abc import Callable, Sequence
 from functools import cached_property, lru_cache
@@ -35,11 +34,6 @@ def takes_threads() -> bool:
     from numba import config
 
     return not config.ENABLE_CUDASIM
-
-
-def trusts_new_kernels() -> bool:
-    """Return whether kernels may be used that no card has run at full size yet, only Numba's simulator."""
-    return os.environ.get("DMCMC_NEW_KERNELS") == "1"
 
 
 def describe_gpu() -> str:

@@ -13,7 +13,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.model.cuda.held import stays_from
 from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.inference.runtime.device import is_out_of_memory, opened, trusts_new_kernels
+from dmcmc.inference.runtime.device import is_out_of_memory, opened
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
@@ -237,10 +237,10 @@ class Chains:
                     return
 
     def _evaluated(self, states: NDArray[Any]) -> Table:
-        """Return what rows are worth, large tables on the GPU with ``DMCMC_NEW_KERNELS=1``: no card has done that."""
+        """Return what rows are worth; large tables of a run on a GPU are made there, and stay."""
         local, arithmetic, domains = self.local, self.sampling.arithmetic, self.model.domains
         large = len(states) >= stays_from()
-        if trusts_new_kernels() and large and self.sampling.backend.device != "cpu" and opened():
+        if large and self.sampling.backend.device != "cpu" and opened():
             try:
                 return evaluate_there(self.flat, domains, states, local.interface, arithmetic)
             except Exception as error:

@@ -30,7 +30,6 @@ DOMAINS = np.array([2, 3, 4, 3, 2])
 @pytest.fixture
 def all_on_gpu(monkeypatch):
     """Even tiny buckets go to the GPU, and what they leave stays there."""
-    monkeypatch.setenv("DMCMC_NEW_KERNELS", "1")
     monkeypatch.setattr(held, "_STAYS", 2)
     monkeypatch.setattr(backends, "_BUCKETS", np.array([1]))
     monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
