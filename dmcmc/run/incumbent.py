@@ -72,6 +72,8 @@ class Incumbent:
         Where the best assignment is kept on disk.
     filtered : Kept or None
         What the messages hold of agents that are eliminated without what cannot beat the incumbent.
+    held : float or None
+        Since when the clock stands still (``time.perf_counter``), as kernels are compiled; None while it runs.
     """
 
     original: Problem
@@ -92,10 +94,16 @@ class Incumbent:
     above: str = ""
     kept: KeptIncumbent | None = None
     filtered: Kept | None = None
+    held: float | None = None
     trace: list[TracePoint] = field(default_factory=list)
     tell_better: Callable[[], object] = lambda: None
     _bound: Number | None = None  # the best proven one on the utility, encoded
     _lock: threading.RLock = field(default_factory=threading.RLock)  # what finds and proves may have its own thread
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the run so far."""
+        return (self.held or time.perf_counter()) - self.start
 
     @property
     def feasible(self) -> bool:
@@ -148,8 +156,8 @@ class Incumbent:
         return outcome.status in ("optimal", "infeasible") or (outcome.gap is not None and 0 < target >= outcome.gap)
 
     def delay(self, seconds: float) -> None:
-        """Move the start and the end of the run; the trace stays as it is."""
-        self.start += seconds
+        """Move the start and the end of the run, whose clock goes on; the trace stays as it is."""
+        self.start, self.held = self.start + seconds, None
         if self.deadline is not None:
             self.deadline += seconds
 
@@ -206,8 +214,8 @@ class Incumbent:
         outcome = self.outcome
         self.answer = self.values, outcome
         kept = None if self.filtered is None else KeptEntries(*self.filtered)
-        now, told = time.perf_counter() - self.start, by or self.by
-        point = TracePoint(now, outcome.objective, outcome.bound, told, kept, dict(parts or {}))
+        told = by or self.by
+        point = TracePoint(self.elapsed, outcome.objective, outcome.bound, told, kept, dict(parts or {}))
         last = self.trace[-1] if self.trace else None
         if last is None or (last.objective, last.bound) != (point.objective, point.bound):
             self.trace.append(point)

@@ -1,6 +1,5 @@
 """From what the ranks have at the end to a Result."""
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -164,8 +163,8 @@ def early_result(
         factors = [factor for factor in parts.problem.factors if factor.scope]
         incumbent.update_bound(largest_sum(factors, parts.arithmetic))
     incumbent.timed_out = incumbent.answer[1].status not in ("optimal", "infeasible")
-    seconds = time.perf_counter() - incumbent.start
-    return result_of(parts, incumbent, [Share({}, Clock(), opened(), {})], ranks, seconds, cycles, polish)
+    share = Share({}, Clock(), opened(), {})
+    return result_of(parts, incumbent, [share], ranks, incumbent.elapsed, cycles, polish)
 
 
 def result_of(

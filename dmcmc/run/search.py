@@ -125,6 +125,16 @@ class Search:
         self._until(stop)
         return stop
 
+    @contextmanager
+    def compiling(self) -> Iterator[None]:
+        """While kernels are compiled the clock stands still; the body moves the run's start by what that took."""
+        self.incumbent.held = time.perf_counter()
+        try:
+            with self.engine.compiling():
+                yield
+        finally:
+            self.incumbent.held = None
+
     def early(self) -> Result | None:
         """Return what is known before there are tables, on rank 0."""
         return self.best_so_far() if self.world.rank == 0 else None

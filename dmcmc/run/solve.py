@@ -173,7 +173,7 @@ def _from_tables_to_result(
             if search.engine.tries_first():  # then nothing else has to be compiled
                 (explain or _ignore)(setup)
                 return search.early()
-    with search.engine.compiling():
+    with search.compiling():
         warming = warm_up_solving(setup, world, progress, tiny, search.stoppable)
         if not will_prove(setup) and not search.plain:
             warming += warm_up_chains(setup, world, progress)

@@ -1,16 +1,22 @@
 """Nothing is compiled, nor read from the disk, while the clock of a run with a time budget runs."""
 
+import time
 from dataclasses import replace
 from itertools import combinations
 
 import numba
 import numpy as np
 import pytest
+from support.clock import MovableClock
 from support.runs import clocked, dense_problem, hard_problem
 
 import dmcmc
+import dmcmc.run.solve as solving
 from dmcmc import Factor, Problem
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
 from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.run.watch.interrupt import Ending
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -64,3 +70,20 @@ def test_nothing_is_compiled_or_read_while_the_clock_runs(kind, monkeypatch):
         result = dmcmc.solve(problem, timeout=1.0, device="cpu", search="none", **options)
     assert result.assignment is not None
     assert late == []
+
+
+def test_what_ends_a_run_while_kernels_are_compiled_is_told_the_time_before(monkeypatch):
+    clock, told, ending = MovableClock(), [], Ending()
+
+    def compiled(*_):
+        clock.skip(1000)
+        told.append(ending.best())
+        return 1000.0
+
+    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(solving, "warm_up_solving", compiled)
+    options = {"budget": {"time": 1.0}, "device": "cpu", "search": "none"}
+    result = solving.solve(hard_problem(), settings_of(Document("", options)), ending=ending)
+    assert told[0].assignment is not None
+    assert told[0].time < 100
+    assert result.time < 100
