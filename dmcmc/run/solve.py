@@ -28,7 +28,7 @@ from dmcmc.run.compiling.warm_up import (
 )
 from dmcmc.run.compiling.warm_up_gpu import settled, warm_up_gpu
 from dmcmc.run.planning.combination import will_prove
-from dmcmc.run.planning.divided import Deal, Divided, dealing, divided, sharing_memory, soon_proven
+from dmcmc.run.planning.divided import Deal, Divided, dealing, divided, end_of, sharing_memory, soon_proven
 from dmcmc.run.planning.setup import Setup, deal_out, plan
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search, begin
@@ -124,14 +124,12 @@ def _solve(
             start += warm_up_weighing(config, world, progress)
             start += warm_up_chains(parts, world, progress)
             start += warm_up_orders(parts, world, progress)  # the whole problem's is looked for first
-        stop = Stop(start + seconds, wish=watching.wish)
+        stop = Stop(end_of(start, seconds, parts.problem.n_agents), wish=watching.wish)
     with begin(parts, world, stop, start, progress) as search:
         search.unready = partial(warm_up_chains, parts, world, progress) if later else None
         watching.best = search.best_so_far
         if world.decided(lambda: parts.asked.refuted):
             return search.best_so_far() if world.rank == 0 else None
-        if seconds is not None and not later:
-            stop = search.delay(warm_up_orders(search.parts, world, progress))
         stop = search.engage(stop)
         with watching.watched(stop):
             try:

@@ -14,11 +14,13 @@ from dmcmc import Factor, Problem
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.orders import best_order, glance
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
 from dmcmc.run import rank
 from dmcmc.run.controller import controller
+from dmcmc.run.planning.divided import end_of
 from dmcmc.run.search import Search
 from dmcmc.run.solve import solve
 
@@ -168,6 +170,25 @@ def test_out_of_time_in_any_phase_brings_the_incumbent_and_the_best_bound_known(
     assert bound == "none" or result.bound >= best
     assert [agent.name for agent in result.agents] == list(problem.agents)
     assert result.trace[0].objective is not None and result.trace[-1].objective == result.objective
+
+
+@pytest.mark.parametrize(("agents", "left_over"), [(10, 0.001), (1000, 0.1), (10**6, 1.0)])
+def test_putting_many_agents_together_is_within_the_time_and_a_twentieth_of_it_at_most(agents, left_over):
+    assert end_of(100.0, 20.0, agents) == pytest.approx(120.0 - left_over)
+
+
+def test_a_run_of_many_variables_has_no_graph_of_pairs_of_them(monkeypatch):
+    rows_of_bits, seen = best_order._graph, []
+
+    def graph(scopes, variables, *more):
+        seen.append(variables.size)
+        return rows_of_bits(scopes, variables, *more)
+
+    monkeypatch.setattr(best_order, "_graph", graph)
+    monkeypatch.setattr(glance, "_BITS", 50)
+    problem = dmcmc.generate("random", agents=40, variables_per_agent=5, domain_size=6, global_density=0.0, seed=1)
+    result = dmcmc.solve(problem, timeout=600)
+    assert result.status == "optimal" and max(seen, default=0) <= 50
 
 
 def test_what_ends_before_its_tables_is_bounded_by_the_largest_entries(monkeypatch):

@@ -20,8 +20,8 @@ from dmcmc.inference.elimination.eliminate import compile_joins
 from dmcmc.inference.incomplete.filtering import compile_filtering
 from dmcmc.inference.minibuckets.matching import compile_matching, with_headroom
 from dmcmc.inference.model.problem import Problem
-from dmcmc.inference.orders.best_order import STAKE, best_order, compile_search
-from dmcmc.inference.orders.glance import AT_A_GLANCE
+from dmcmc.inference.orders.best_order import STAKE, compile_search
+from dmcmc.inference.orders.glance import AT_A_GLANCE, takes
 from dmcmc.inference.orders.pieces import compile_pieces
 from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP
@@ -44,7 +44,6 @@ from dmcmc.samplers.model.chain_model import is_compact
 
 Solve = Callable[[Problem, Settings], object]  # as the run itself: work that may be stopped has kernels of its own
 
-_GLANCE = 100_000  # words of search that show whether a plan is large
 _SWEEPS = 200  # of a tiny search
 _TURN = 0.001  # seconds of chains that earn block moves a turn
 
@@ -94,15 +93,13 @@ def warm_up_orders(parts: Divided, world: World, progress: Progress) -> float:
         if len(local.hidden) <= FEW:
             return False
         scopes = [f.scope for f in local.factors]
-        order = best_order(scopes, local.domains, local.hidden, local.interface, budget=_GLANCE, stake=0)
-        return order.cells >= STAKE
+        return takes(scopes, local.domains, local.hidden, local.interface, STAKE)
 
     def plans() -> bool:
         whole = parts.problem
-        everyone = [factor.scope for factor in whole.factors], whole.domains, range(whole.n_variables)
+        everyone = [factor.scope for factor in whole.factors], whole.domains, range(whole.n_variables), ()
         return parts.config.local.method in ("auto", "exact") and (
-            any(map(large, parts.division.locals))
-            or (whole.n_variables > FEW and best_order(*everyone, budget=_GLANCE, stake=0).cells >= STAKE)
+            any(map(large, parts.division.locals)) or (whole.n_variables > FEW and takes(*everyone, STAKE))
         )
 
     start = time.perf_counter()

@@ -33,6 +33,7 @@ _PLANNED, _WORDS = 0.05, 3e8  # of the time, at most, for one order; words of se
 _SOON, _SOON_SHARE, _STEP = 0.2, 0.02, 3e-4  # seconds, and the part of the time; those of an agent at least
 _LARGE, _OBJECT = 1 << 25, 1 << 10  # bytes of problems that rank 0 keeps to itself; of a factor beside its table
 _COPIES, _IN_USE, _PART = 3, 10 << 10, 0.25  # of tables on a rank that searches; bytes of a factor there; of the memory
+_TOLD, _TOLD_SHARE = 1e-4, 0.05  # seconds of an agent's part of the result, on all ranks; of the time, at most
 _SLOW = 0.1  # of the time: then orders and trees are taken as they are, wherever so many words take longer
 
 
@@ -233,6 +234,11 @@ def _known(
     problem, division = view_of(index, own)
     division.__dict__["magnitudes"] = magnitudes
     return Divided(Asked(problem), problem, problem, config, division, arithmetic, dealt=True)
+
+
+def end_of(start: float, seconds: float, agents: int) -> float:
+    """Return when work by the clock ends: what putting many agents' parts of the result together takes is left over."""
+    return start + seconds - min(_TOLD * agents, _TOLD_SHARE * seconds)
 
 
 def words_for(seconds: float) -> float:

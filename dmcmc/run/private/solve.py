@@ -41,7 +41,7 @@ from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of, work_of
 from dmcmc.run.nodes import Sides
 from dmcmc.run.parts.view import View, view_of
-from dmcmc.run.planning.divided import Divided, sharing_memory
+from dmcmc.run.planning.divided import Divided, end_of, sharing_memory
 from dmcmc.run.planning.setup import Placed, Setup, plan
 from dmcmc.run.private.agreement import Valued, magnitudes_among, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
@@ -159,7 +159,7 @@ class _Run:
     def _anytime(self, view: View, start: float, share_assignment: bool) -> Result | None:
         """Go through cycles until the time is over, or all is proven."""
         world, progress, seconds = self.world, self.progress, self.config.budget.time or 0.0
-        stop = Stop(start + seconds)
+        stop = Stop(end_of(start, seconds, len(self.index.agents)))
         setup, factors = self._plan(view, stop)
         warming = warm_up_solving(setup, world, progress, partial(solve, ending=Ending()), stoppable=True)
         warming += warm_up_filtering(setup, world, progress)

@@ -7,8 +7,7 @@ import numpy as np
 from dmcmc.config.settings import Settings
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value
-from dmcmc.inference.orders.best_order import best_order
-from dmcmc.inference.orders.glance import AT_A_GLANCE, cells_at_most
+from dmcmc.inference.orders.glance import AT_A_GLANCE, cells_at_most, takes
 from dmcmc.inference.reductions.glance import promise
 from dmcmc.inference.reductions.limit import Limit
 from dmcmc.inference.reductions.reduce import Reduction, reduce
@@ -17,7 +16,6 @@ from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.results.result import Reductions
 
 _CHEAP = 1e7  # cells that are eliminated sooner than anything is reduced
-_GLANCE = 100_000  # words of search that show how many there are
 _TIME, _MEMORY = 0.1, 0.25  # of the budgets, at most
 _BYTES = 24  # of an entry: as it was, wide, and as it is in the end
 _MUCH = 0.2  # of what several agents have to themselves, where nothing is forbidden: a sample has to promise so much
@@ -58,7 +56,7 @@ def _may_pay(dense: Problem) -> bool:
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
     if len(everything) <= AT_A_GLANCE:  # nothing has to be compiled for that
         return cells_at_most(scopes, dense.domains, everything) >= _CHEAP
-    return best_order(scopes, dense.domains, everything, budget=_GLANCE, stake=0).cells >= _CHEAP
+    return takes(scopes, dense.domains, everything, (), _CHEAP)
 
 
 def _matters(original: Problem, reduction: Reduction) -> bool:

@@ -11,8 +11,9 @@ from support import naive
 from support.graphs_to_order import by_rule, check_numbers, cycle, graphs, grid, random_graph, total_of, tree
 
 import dmcmc.inference.orders.best_order as best_order_module
+from dmcmc.inference.orders import glance
 from dmcmc.inference.orders.best_order import DEPTH_FIRST_RULES, RULES, best_order, primal_graph, scaled_weights
-from dmcmc.inference.orders.glance import cells_at_most
+from dmcmc.inference.orders.glance import cells_at_most, takes
 from dmcmc.inference.orders.subsets import FEW
 
 every_rule = st.sampled_from((*RULES, *DEPTH_FIRST_RULES))
@@ -34,6 +35,34 @@ def test_a_glance_never_says_less_than_the_best_order_takes(graph):
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
     inner = [scope for scope in scopes if any(chosen[v] for v in scope)]
     assert best_order(inner, domains, eliminate, keep).cells <= cells_at_most(inner, domains, eliminate) * (1 + 1e-9)
+
+
+@given(graphs())
+def test_a_glance_takes_the_smallest_bucket_first(graph):
+    scopes, domains, chosen = graph
+    inner = [set(scope) for scope in scopes if any(chosen[v] for v in scope)]
+    left, total = set(np.flatnonzero(chosen).tolist()), 0.0
+    expected = cells_at_most([tuple(scope) for scope in inner], domains, sorted(left))
+    while left:
+        buckets = {v: {v}.union(*(scope for scope in inner if v in scope)) for v in left}
+        v = min(left, key=lambda v: (math.prod(float(domains[u]) for u in buckets[v]), v))
+        total += math.prod(float(domains[u]) for u in buckets[v])
+        inner = [scope for scope in inner if v not in scope] + [buckets[v] - {v}]
+        left.remove(v)
+    assert math.isclose(total, expected)
+
+
+@given(graphs(), st.floats(1, 1e6))
+def test_a_glance_at_many_variables_searches_for_nothing_and_misses_no_large_order(graph, cells):
+    scopes, domains, chosen = graph
+    eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
+    inner = [scope for scope in scopes if any(chosen[v] for v in scope)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(glance, "_BITS", 0)
+        patch.setattr(glance, "best_order", None)
+        large = takes(inner, domains, eliminate, keep, cells)
+    assert large == (cells_at_most(inner, domains, eliminate) >= cells)
+    assert large or best_order(inner, domains, eliminate, keep).cells < cells * (1 + 1e-9)
 
 
 def rule_cost(rule, v, neighbours, weight):
