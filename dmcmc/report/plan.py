@@ -129,7 +129,7 @@ def plan_of(setup: "Setup") -> Plan:
         later=_later(setup) if setup.timed else (),
         reduced=_reduced(setup),
         incomplete=_incomplete(setup),
-        search="; ".join(filter(None, [beside.outlook(setup.config, setup.problem), gpu_search.outlook(setup.config)])),
+        search="; ".join(filter(None, [beside.outlook(setup), gpu_search.outlook(setup.config)])),
     )
 
 

@@ -15,7 +15,7 @@ from dmcmc.mpi.world import World
 from dmcmc.run.compiling.warm_up import warm_up_branching
 from dmcmc.run.controller.offer import BRANCH_AND_BOUND, TOULBAR2, Brought
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.kinds.beside import engine_for, memory_of
+from dmcmc.run.kinds.beside import engine_for, has_core, in_time, memory_of
 from dmcmc.run.planning.combination import will_prove
 from dmcmc.run.planning.divided import Divided
 from dmcmc.run.planning.setup import Setup
@@ -55,7 +55,7 @@ class RunEngine:
         self._search = search
         self.beside: Beside | None = None
         self.name: str | None = None
-        self._core = False
+        self._core, self._in_time = False, True
         self._entered, self._raised, self._lowered = 0.0, 0.0, 0.0
 
     def end(self) -> None:
@@ -77,6 +77,7 @@ class RunEngine:
         self.name = self.world.decided(lambda: engine_for(config, problem))
         if self.name is None:
             return stop
+        self._in_time = self.world.decided(lambda: in_time(config, problem))
         if stop is NO_STOP:
             self.stop = stop = Stop(wish=Wish())
         if self.world.rank == 0:
@@ -86,10 +87,13 @@ class RunEngine:
         return stop
 
     def _engine(self, told: Listener) -> Beside:
-        """Return the engine: it begins soon, or, where its kernels have to be there, when it is known to be needed."""
+        """Return the engine: it begins soon, or when it is known to be needed.
+
+        That is waited for where its kernels have to be there, and where it takes long to begin.
+        """
         memory = memory_of(self.parts.config)
         if self.name == TOULBAR2:
-            return Beside(self._costs, memory, told, _AT_ONCE)
+            return Beside(self._costs, memory, told, _AT_ONCE if self._in_time else math.inf)
         from dmcmc.samplers.branch_and_bound.engine import BranchAndBound
 
         return Beside(self._costs, memory, told, math.inf, BranchAndBound)
@@ -100,9 +104,9 @@ class RunEngine:
             return 0.0
         return warm_up_branching(self.world, progress)
 
-    def tries_first(self) -> bool:
+    def tries_first(self, setup: Setup) -> bool:
         """Let the engine search alone for a moment; return whether that has ended the run. Called by all ranks."""
-        if self.beside is not None:
+        if self.beside is not None and self._needed(setup):
             until = time.perf_counter() + min(_TRIAL, _TRIAL_SHARE * self.stop.left)
             self.beside.go()
             while self.beside.on and not self.stop.over and (left := until - time.perf_counter()) > 0:
@@ -123,25 +127,29 @@ class RunEngine:
         """Say whether the search engine is needed, now that all is planned; return the setup less the core it takes.
 
         Where exact tables prove the answer it has some of the time that they take, and no core of its own; where there
-        are several agents it has what their work leaves of the cores.
+        are several agents, and what they send fits as it is, it has what their work leaves of the cores.
         """
-        if self.beside is None:
+        if self.beside is None or self.name is None:
+            return setup
+        if not self._needed(setup):
+            self.beside.leave()
             return setup
         asked = setup.config.search != "auto"
         if will_prove(setup) and not asked:
-            if self._needed(setup):
-                self.beside.go(max(_LEAST_MEANWHILE, _MEANWHILE * self._price(setup)))
-            else:
-                self.beside.leave()
+            self.beside.go(max(_LEAST_MEANWHILE, _MEANWHILE * self._price(setup)))
             return setup
-        divided = setup.problem.n_agents > 1  # if it is slow, it waits for what agents' tables prove
-        self.beside.go(behind=divided and not asked)
-        self._core = setup.backend.threads > 1 and not divided
+        core = has_core(setup, self.name)
+        self.beside.go(behind=not core and not asked)  # if it is slow then, it waits for what agents' tables prove
+        self._core = setup.backend.threads > 1 and core
         return self._with_threads(setup, setup.backend.threads - 1) if self._core else setup
 
     def _needed(self, setup: Setup) -> bool:
         """Return whether it may bring something: exact tables that prove the answer in a moment need none."""
-        return setup.config.search != "auto" or not will_prove(setup) or self._price(setup) > _MOMENT
+        if setup.config.search != "auto":
+            return True
+        if will_prove(setup):
+            return self._in_time and self._price(setup) > _MOMENT
+        return self._in_time or (self.name is not None and has_core(setup, self.name))
 
     def _price(self, setup: Setup) -> float:
         """Return the seconds that agents' tables take."""

@@ -168,7 +168,7 @@ def _from_tables_to_result(
         search.engine.compiled(setup, progress)
         search.delay(time.perf_counter() - begun)
         with watching.watched(search.stop):
-            if search.engine.tries_first():  # then nothing else has to be compiled
+            if search.engine.tries_first(setup):  # then nothing else has to be compiled
                 (explain or _ignore)(setup)
                 return search.early()
     with search.compiling():

@@ -9,12 +9,14 @@ from dmcmc.inference.runtime.memory import free_memory
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.run.controller.offer import BESIDE, BRANCH_AND_BOUND, TOULBAR2, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
+from dmcmc.run.planning.combination import splits
+from dmcmc.run.planning.setup import Setup
 from dmcmc.samplers.toulbar2.search import available
 
 _SHARE = 0.25  # of the memory is for it, on top of what the run takes
 _HANDED = 0.5  # of that, at most, is for the tables as they are handed over and kept
 _ENTRY, _LISTED, _TABLE = 48, 200, 2000  # bytes of an entry; of one over more than three variables; of a table
-_BEGIN, _BEGIN_SHARE = 5e-6, 0.1  # seconds an entry until it says something; the part of the time that may take
+_BEGIN, _BEGIN_SHARE = 5e-6, 0.1  # seconds an entry until it says something (alone 0.3 to 1.3e-6); its part of the time
 
 
 class SearchEngine:
@@ -51,16 +53,26 @@ def engine_for(settings: Settings, problem: Problem) -> str | None:
         return None
     if settings.search == TOULBAR2 and not available():
         raise Unavailable("search: toulbar2 needs pytoulbar2; pip install 'dmcmc[search]'")
-    if bytes_handed(problem) > _HANDED * memory_of(settings) or not _promising(settings, problem):
+    if bytes_handed(problem) > _HANDED * memory_of(settings):
         return None
     return TOULBAR2 if settings.search != BRANCH_AND_BOUND and available() else BRANCH_AND_BOUND
 
 
-def _promising(settings: Settings, problem: Problem) -> bool:
-    """Return whether it is likely to say something in time, where agents' tables want the cores as well."""
+def in_time(settings: Settings, problem: Problem) -> bool:
+    """Return whether it is likely to say something in time behind agents' tables, which want the cores as well."""
     if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
         return True
     return _BEGIN * sum(factor.table.size for factor in problem.factors) <= _BEGIN_SHARE * settings.budget.time
+
+
+def has_core(setup: Setup, engine: str) -> bool:
+    """Return whether it has a core of its own: where one agent has all, or tables have to be split.
+
+    Then a combination proves little, however good agents' tables are, while toulbar2 looks at the whole.
+    """
+    if setup.problem.n_agents == 1:
+        return True
+    return engine == TOULBAR2 and setup.config.search == "auto" and splits(setup)
 
 
 def bytes_handed(problem: Problem) -> int:
@@ -75,13 +87,17 @@ def memory_of(settings: Settings) -> int:
     return int(_SHARE * (settings.budget.bytes if free is None else min(settings.budget.bytes, free)))
 
 
-def outlook(settings: Settings, problem: Problem) -> str:
+def outlook(setup: Setup) -> str:
     """Return what ``--explain`` says of it; nothing where it is not wanted."""
+    settings, problem = setup.config, setup.problem
     if not wanted(settings):
         return ""
     engine = engine_for(settings, problem)
     if engine is None:
-        what = "its part of the memory" if _promising(settings, problem) else "the time"
-        return f"no search engine runs beside it: the tables are too large for {what}"
+        return "no search engine runs beside it: the tables are too large for its part of the memory"
+    core = has_core(setup, engine)
+    if not core and not in_time(settings, problem):
+        return "no search engine runs beside it: the tables are too large for the time"
     name = "toulbar2" if engine == TOULBAR2 else "branch and bound"
-    return f"{name} searches the whole beside the run, on a core of its own, unless tables prove the answer at once"
+    where = "on a core of its own" if core or settings.search != "auto" else "behind other work"
+    return f"{name} searches the whole beside the run, {where}, unless tables prove the answer at once"

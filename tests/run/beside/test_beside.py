@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -14,8 +16,13 @@ import pytest
 import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.config.settings import Budget, Settings
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.errors import Unavailable
+from dmcmc.mpi.world import World
+from dmcmc.run.engine import RunEngine
 from dmcmc.run.kinds import beside as engines
+from dmcmc.run.planning.setup import prepare
+from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.toulbar2 import beside as module
 from dmcmc.samplers.toulbar2.beside import Beside, Listener
 from dmcmc.samplers.toulbar2.costs import costs_of
@@ -199,16 +206,61 @@ def test_it_does_not_begin_while_it_is_held_and_never_where_it_is_not_wanted_the
     assert not search.on and not made
 
 
-@pytest.mark.parametrize(("agents", "asked", "seconds", "wanted"), [
-    (2, "auto", 1.0, False), (2, "auto", 100.0, True), (1, "auto", 1.0, True), (2, "toulbar2", 1.0, True),
+def planned(agents, variables, size, asked="auto", seconds=1.0):
+    """The plan of a run: variables that share tables of size times size, all with all."""
+    pairs = [(i, j) for j in range(variables) for i in range(j)]
+    names, owner = tuple(f"a{i}" for i in range(agents)), np.arange(variables) % agents
+    factors = tuple(Factor.of(pair, np.arange(size * size).reshape(size, size) % 7) for pair in pairs)
+    problem = Problem(tuple(f"x{v}" for v in range(variables)), np.full(variables, size), names, owner, factors)
+    settings = Settings(search=asked, budget=Budget(time=seconds, memory=1 << 30), reduce="none")
+    return prepare(problem, settings, World(), lambda: NOMINAL)
+
+
+class Asked:
+    """What a run asks of its search engine."""
+
+    def __init__(self):
+        self.went, self.left = [], False
+
+    def go(self, seconds=float("inf"), behind=False):
+        self.went.append(behind)
+
+    def leave(self):
+        self.left = True
+
+
+# Where two agents' tables fit as they are it may be too slow to begin; where six agents' have to be split it may not.
+FITTING, SPLIT = (2, 2, 200), (6, 6, 60)
+
+
+@pytest.mark.parametrize(("shape", "asked", "seconds", "has"), [
+    (FITTING, "auto", 1.0, "nothing"), (FITTING, "toulbar2", 1.0, "what is left"),
+    (SPLIT, "auto", 1.0, "a core"), (SPLIT, "auto", 100.0, "a core"), (SPLIT, "toulbar2", 1.0, "what is left"),
 ])  # fmt: skip
-def test_large_tables_of_several_agents_keep_it_out_of_a_short_run(agents, asked, seconds, wanted, monkeypatch):
+def test_it_has_a_core_where_tables_are_split_and_else_what_they_leave_if_it_can_begin_in_time(
+    shape, asked, seconds, has, monkeypatch
+):
     monkeypatch.setattr(engines, "cores", lambda: 2)
-    names = tuple(f"a{i}" for i in range(agents))
-    big = Problem(("x", "y"), np.full(2, 200), names, np.arange(2) % agents, (Factor.of((0, 1), np.ones((200, 200))),))
-    settings = Settings(search=asked, budget=Budget(time=seconds, memory=1 << 30))
-    assert (engines.engine_for(settings, big) == "toulbar2") == wanted
-    assert ("too large for the time" in engines.outlook(settings, big)) != wanted
+    setup = planned(*shape, asked, seconds)
+    setup = replace(setup, backend=replace(setup.backend, threads=2))
+    engine = RunEngine(setup, None, World(), SimpleNamespace(threads=2), NO_STOP)
+    engine.name, engine.beside = engines.engine_for(setup.config, setup.problem), Asked()
+    engine._in_time = engines.in_time(setup.config, setup.problem)
+    after = engine.settle(setup)
+    assert engine.beside.left == (has == "nothing")
+    assert engine.beside.went == ([] if has == "nothing" else [False])
+    assert after.backend.threads == (1 if has == "a core" else 2)
+    assert ("too large for the time" in engines.outlook(setup)) == (has == "nothing")
+
+
+def test_it_runs_behind_tables_that_are_joined_as_they_are(monkeypatch):
+    monkeypatch.setattr(engines, "cores", lambda: 2)
+    setup = planned(2, 2, 12)
+    setup = setup.changed({0: setup.choices[0]._replace(method="annealing")})
+    engine = RunEngine(setup, None, World(), SimpleNamespace(threads=2), NO_STOP)
+    engine.name, engine.beside = "toulbar2", Asked()
+    assert engine.settle(setup) is setup and engine.beside.went == [True]
+    assert "behind other work" in engines.outlook(setup)
 
 
 def processes():
