@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order, order_as_given
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.inference.runtime.memo import Memo, digest
+from dmcmc.inference.runtime.memo import Known, Memo, digest
 
 _SEARCH = 1_000_000  # words of search for an order: there may be many agents, and ten times that gains 0.2 % of cells
 _ORDERS = Memo[Order]()  # by agents' shapes; variables are places among the hidden ones
@@ -55,6 +56,15 @@ class LocalProblem:
     given: tuple[int, ...] | None = None
     tables: FlatTables | None = field(default=None, compare=False, repr=False)
 
+    @cached_property
+    def known(self) -> Known:
+        """What has been worked out of agents that differ from it in their entries alone."""
+        return Known()
+
+    def take_known(self, known: Known) -> None:
+        """Take what has been worked out of such agents."""
+        self.__dict__["known"] = known
+
     @property
     def flat(self) -> FlatTables:
         """All tables in one array, in the order of the factors; a copy where they do not lie so already."""
@@ -62,21 +72,24 @@ class LocalProblem:
             return self.tables
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
 
-    @cached_property
+    @property
     def shape(self) -> bytes:
         """A few bytes that stand for its graph and domain sizes: agents for which they are equal are planned alike."""
+        return self.known.once("shape", self._shape)
+
+    def _shape(self) -> bytes:
         variables = np.array([*self.hidden, *self.interface], dtype=np.int64)
         place = {v: i for i, v in enumerate(variables.tolist())}
         lengths = np.array([len(self.hidden), *(len(f.scope) for f in self.factors)], dtype=np.int64)
         inner = np.array([place[v] for f in self.factors for v in f.scope], dtype=np.int64)
         return digest(self.domains[variables], lengths, inner)
 
-    @property
+    @cached_property
     def interface_shape(self) -> tuple[int, ...]:
         """Domain sizes of the interface variables."""
         return tuple(int(self.domains[v]) for v in self.interface)
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Number of interface assignments."""
         return prod(self.interface_shape)
@@ -84,19 +97,23 @@ class LocalProblem:
     @cached_property
     def order(self) -> Order:
         """How the hidden variables are best eliminated with the interface kept."""
-        scopes = [f.scope for f in self.factors]
         if self.given is not None:
-            return order_as_given(scopes, self.domains, self.given, self.interface)
+            return order_as_given([f.scope for f in self.factors], self.domains, self.given, self.interface)
         # An agent that shares nothing is mostly the whole problem.
         budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG, 0.0 if self.stop.over else np.inf)
         known = _ORDERS.find((self.shape, budget))
         if known is not None:
-            return replace(known, variables=tuple([self.hidden[place] for place in known.variables]))
+            return self.known.once(("order", known.variables), lambda: self._renamed(known))
+        scopes = [f.scope for f in self.factors]
         found = best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
         if not self.stop.over:  # else it may depend on the clock
             places = {v: place for place, v in enumerate(self.hidden)}
             _ORDERS.put((self.shape, budget), replace(found, variables=tuple([places[v] for v in found.variables])))
         return found
+
+    def _renamed(self, order: Order) -> Order:
+        """Return an order of places among the hidden variables as one of those."""
+        return replace(order, variables=tuple([self.hidden[place] for place in order.variables]))
 
     def take_order(self, order: Order) -> None:
         """Take an order that was found elsewhere, in place of another search."""
@@ -105,7 +122,11 @@ class LocalProblem:
     @cached_property
     def plan(self) -> Plan:
         """What that elimination does."""
-        return plan_elimination([f.scope for f in self.factors], self.domains, self.order.variables, self.interface)
+        order = self.order.variables
+        return self.known.once(("plan", order), lambda: self._planned(order))
+
+    def _planned(self, order: tuple[int, ...]) -> Plan:
+        return plan_elimination([f.scope for f in self.factors], self.domains, order, self.interface)
 
 
 @dataclass(frozen=True)
@@ -153,40 +174,59 @@ class Division:
 _CROSSING, _CONSTANT = -1, -2  # in place of a factor's agent
 
 
+class _Parts(NamedTuple):
+    """How problems of one shape are divided.
+
+    Attributes
+    ----------
+    factors : list of list of int
+        Numbers of constants, of what crosses agents, and of each agent's own factors.
+    interfaces, hidden : list of tuple of int
+        Each agent's variables.
+    known : list of Known
+        What has been worked out of each agent.
+    """
+
+    factors: list[list[int]]
+    interfaces: list[tuple[int, ...]]
+    hidden: list[tuple[int, ...]]
+    known: list[Known]
+
+
 def divide(problem: Problem) -> Division:
     """Divide a problem among its agents."""
     flat: FlatTables | None = problem.__dict__.get("flat")  # where all tables lie in one array already
-    agent_of = _agents_of_factors(problem, flat)
-    factors, whole = problem.factors, np.argsort(agent_of, kind="stable")  # of each agent in their order
-    begins = np.searchsorted(agent_of[whole], np.arange(_CONSTANT, problem.n_agents + 1)).tolist()
-    parts = [whole[begin:end].tolist() for begin, end in pairwise(begins)]
-    constants, crossing, *own = (tuple([factors[number] for number in part]) for part in parts)
-    interface = {v for factor in crossing for v in factor.scope}
-    variables: list[list[int]] = [[] for _ in problem.agents]
-    for v, agent in enumerate(problem.owner.tolist()):
-        variables[agent].append(v)
+    parts = _parts_of(problem, None) if flat is None else problem.kin.once("parts", lambda: _parts_of(problem, flat))
+    constants, crossing, *own = (tuple([problem.factors[number] for number in part]) for part in parts.factors)
 
     def tables(agent: int) -> FlatTables | None:
-        numbers = parts[agent - _CONSTANT]
+        numbers = parts.factors[agent - _CONSTANT]
         if flat is None or (numbers and numbers[-1] - numbers[0] >= len(numbers)):
             return None
         return flat.part(numbers[0], numbers[-1] + 1) if numbers else flat.part(0, 0)
 
-    return Division(
-        locals=tuple(
-            LocalProblem(
-                agent=agent,
-                interface=tuple(v for v in variables[agent] if v in interface),
-                hidden=tuple(v for v in variables[agent] if v not in interface),
-                factors=own[agent],
-                domains=problem.domains,
-                tables=tables(agent),
-            )
-            for agent in range(problem.n_agents)
-        ),
-        crossing=crossing,
-        constants=constants,
+    locals_ = tuple(
+        LocalProblem(agent, interface, hidden, own[agent], problem.domains, tables=tables(agent))
+        for agent, (interface, hidden) in enumerate(zip(parts.interfaces, parts.hidden, strict=True))
     )
+    for local, known in zip(locals_, parts.known, strict=True):
+        local.take_known(known)
+    return Division(locals_, crossing, constants)
+
+
+def _parts_of(problem: Problem, flat: FlatTables | None) -> _Parts:
+    """Find out which agents have which factors and variables."""
+    agent_of = _agents_of_factors(problem, flat)
+    whole = np.argsort(agent_of, kind="stable")  # of each agent in their order
+    begins = np.searchsorted(agent_of[whole], np.arange(_CONSTANT, problem.n_agents + 1)).tolist()
+    factors = [whole[begin:end].tolist() for begin, end in pairwise(begins)]
+    shared = {v for number in factors[_CROSSING - _CONSTANT] for v in problem.factors[number].scope}
+    variables: list[list[int]] = [[] for _ in problem.agents]
+    for v, agent in enumerate(problem.owner.tolist()):
+        variables[agent].append(v)
+    interfaces = [tuple([v for v in own if v in shared]) for own in variables]
+    hidden = [tuple([v for v in own if v not in shared]) for own in variables]
+    return _Parts(factors, interfaces, hidden, [Known() for _ in variables])
 
 
 def _agents_of_factors(problem: Problem, flat: FlatTables | None) -> NDArray[np.int64]:

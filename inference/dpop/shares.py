@@ -59,6 +59,13 @@ def shares_beside(size: int, budget: int) -> Shares:
 
 def bytes_of_tables(*problems: Problem) -> int:
     """Return the bytes of problems' dense tables; tables that they have in common count once."""
+    different = [*{id(problem): problem for problem in problems}.values()]
+    if len(different) == 1:
+        return different[0].known.once("bytes", lambda: _bytes_of(different))
+    return _bytes_of(different)
+
+
+def _bytes_of(problems: Sequence[Problem]) -> int:
     factors = {id(f.table): f for problem in problems for f in problem.factors if type(f) is Factor}
     return sum(factor.table.nbytes for factor in factors.values())
 

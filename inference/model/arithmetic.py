@@ -133,8 +133,13 @@ def choose_arithmetic(factors: Iterable[Factor]) -> Arithmetic:
     return arithmetic_of(flatten([f.scope for f in factors], [f.table for f in factors]))
 
 
-def arithmetic_of(flat: FlatTables) -> Arithmetic:
+def arithmetic_of(flat: FlatTables, largest: Sequence[int | float] | None = None) -> Arithmetic:
     """Return the narrowest exact arithmetic in which all sums over these tables fit.
+
+    Parameters
+    ----------
+    largest
+        Each table's largest finite |entry|, where that is known.
 
     Raises
     ------
@@ -142,7 +147,7 @@ def arithmetic_of(flat: FlatTables) -> Arithmetic:
         If they are beyond :data:`LARGEST` even for float64.
     """
     whole = flat.data.dtype.kind == "i"
-    return narrowest(_sum(magnitudes(flat), whole), whole)
+    return narrowest(_sum(magnitudes(flat) if largest is None else largest, whole), whole)
 
 
 def narrowest(total: int | float, whole: bool) -> Arithmetic:

@@ -12,15 +12,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
-from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.flat import FlatTables, flatten, magnitudes
 from dmcmc.inference.model.tables import as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
+from dmcmc.inference.runtime.memo import LARGEST, Known, Memo, digest
 from dmcmc.inference.runtime.types import Array
 
 if TYPE_CHECKING:
     from dmcmc.inference.model.build import Builder
 
 Label = str | int | float
+
+_KIN = Memo[Known](64)  # by shapes
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,6 +259,20 @@ class Problem:
         """All tables in one array, in the order of the factors."""
         return flatten([f.scope for f in self.factors], [f.table for f in self.factors])
 
+    @cached_property
+    def known(self) -> Known:
+        """What has been worked out of it: it does not change."""
+        return Known()
+
+    @cached_property
+    def kin(self) -> Known:
+        """What has been worked out of problems that differ from it in names and entries alone, where it is small."""
+        start, scope = self.flat.scope_start, self.flat.scope
+        if self.n_variables + start.size + scope.size > LARGEST:
+            return Known()
+        key = digest(np.array(self.n_agents), self.domains, self.owner, start, scope)
+        return _KIN.get(key, Known)
+
     def take_flat(self, flat: FlatTables) -> None:
         """Take tables that lie in one array already, in the order of the factors, in place of a copy."""
         self.__dict__["flat"] = flat
@@ -317,6 +334,11 @@ class Problem:
     def _inside(self, entries: Sequence[int | float | None]) -> Exact:
         pairs = zip(self.factors, entries, strict=True)
         return exact_sum(entry for factor, entry in pairs if entry is not None and factor.scope)
+
+    @cached_property
+    def magnitudes(self) -> list[int | float]:
+        """Each factor's largest finite |entry|, in the order of the factors."""
+        return magnitudes(self.flat)
 
     def _entries(self, values: NDArray[np.int64]) -> list[int | float | None]:
         """Return each factor's entry at an assignment; None where it is forbidden."""

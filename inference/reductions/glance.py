@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +12,10 @@ from dmcmc.inference.reductions.dominance import RIVALS
 from dmcmc.inference.reductions.limit import Limit
 from dmcmc.inference.reductions.network import Network
 from dmcmc.inference.reductions.small_buckets import pays
-from dmcmc.inference.runtime.memo import Memo, digest
 from dmcmc.inference.runtime.types import Array
 
 _SAMPLE = 32  # variables that are looked at
 _SMALL = 1 << 30  # entries whose differences fit 32 bits
-_PAYING = Memo[list[bool]](64)
 
 
 def promise(problem: Problem) -> float:
@@ -25,6 +24,40 @@ def promise(problem: Problem) -> float:
     Nothing is forbidden. Looks at some of the variables that only their own agent meets, evenly spread: how many of
     them may be eliminated, and how many of their values are dominated. What follows from that is not seen.
     """
+    return problem.known.once("promise", lambda: _promise(problem))
+
+
+class _Sample(NamedTuple):
+    """Variables that are looked at, of problems of one shape.
+
+    Attributes
+    ----------
+    private, eliminated : int
+        How many variables only their own agent meets; how many of the sample may be eliminated.
+    size : int
+    near : list of int
+        Factors over any of the sample.
+    left : list of int
+        Variables of the sample that may not be eliminated.
+    """
+
+    private: int
+    eliminated: int
+    size: int
+    near: list[int]
+    left: list[int]
+
+
+def _promise(problem: Problem) -> float:
+    sample = problem.kin.once("sample", lambda: _sample(problem))
+    if not sample.private:
+        return 0.0
+    gone = sample.eliminated + _dominated(problem, sample.near, sample.left)
+    return gone / sample.size * sample.private / problem.n_variables
+
+
+def _sample(problem: Problem) -> _Sample:
+    """Choose variables, and find out which of them may be eliminated."""
     scope, lengths = problem.flat.scope, np.diff(problem.flat.scope_start)
     table = np.repeat(np.arange(lengths.size), lengths)  # of each variable in a scope
     first = problem.flat.scope_start[table]
@@ -34,29 +67,21 @@ def promise(problem: Problem) -> float:
     private[scope[crossing[table]]] = False
     own = np.flatnonzero(private)
     if not own.size:
-        return 0.0
+        return _Sample(0, 0, 0, [], [])
     sample = own[np.linspace(0, own.size - 1, min(_SAMPLE, own.size)).astype(np.int64)].tolist()
     near = np.unique(table[np.isin(scope, sample)]).tolist()
     paying = _paying(problem, near, sample)
     left = [v for v, pays in zip(sample, paying, strict=True) if not pays]
-    gone = len(sample) - len(left) + _dominated(problem, near, left)
-    return gone / len(sample) * own.size / problem.n_variables
+    return _Sample(own.size, len(sample) - len(left), len(sample), near, left)
 
 
 def _paying(problem: Problem, near: Sequence[int], sample: Sequence[int]) -> list[bool]:
     """Return which variables may be eliminated, by the scopes of the factors near them alone."""
     factors = [problem.factors[t] for t in near]
-    lengths = np.array([len(factor.scope) for factor in factors], dtype=np.int64)
-    flat = np.array([v for factor in factors for v in factor.scope], dtype=np.int64)
-    key = digest(problem.domains, problem.owner, np.array(sample), lengths, flat)
-
-    def found() -> list[bool]:
-        without = tuple(Factor(factor.scope, np.zeros(factor.shape, dtype=np.int32)) for factor in factors)
-        network = Network.of(replace(problem, factors=without), Limit())
-        assert network is not None
-        return [pays(network, v) or not network.touching[v] for v in sample]
-
-    return _PAYING.get(key, found)
+    without = tuple(Factor(factor.scope, np.zeros(factor.shape, dtype=np.int32)) for factor in factors)
+    network = Network.of(replace(problem, factors=without), Limit())
+    assert network is not None
+    return [pays(network, v) or not network.touching[v] for v in sample]
 
 
 def _dominated(problem: Problem, near: Sequence[int], variables: Sequence[int]) -> float:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 
+_FACTS = 64  # of one thing
 LARGEST = 1 << 12  # numbers that a key is of at most: what is larger takes longer to plan than to be worth keeping
 
 
@@ -57,3 +58,29 @@ class Memo(Generic[T]):
     def clear(self) -> None:
         """Forget all."""
         self._known.clear()
+
+
+class Known:
+    """What has been worked out of one thing, or of all things of one shape; when it is much, the oldest goes.
+
+    Copies for other processes know nothing.
+    """
+
+    def __init__(self) -> None:
+        self._found = Memo[Any](_FACTS)
+
+    def once(self, what: Hashable, make: Callable[[], T]) -> T:
+        """Return what is known of something; else make it."""
+        found: T = self._found.get(what, make)
+        return found
+
+    def find(self, what: Hashable) -> Any:
+        """Return what is known of something, or None."""
+        return self._found.find(what)
+
+    def put(self, what: Hashable, found: object) -> None:
+        """Keep what has been worked out."""
+        self._found.put(what, found)
+
+    def __reduce__(self) -> tuple[type["Known"], tuple[()]]:
+        return Known, ()

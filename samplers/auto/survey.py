@@ -167,10 +167,19 @@ def survey(
         bytes=plan.entries * arithmetic.dtype.itemsize,
         updates=float(listed or local.rows) * runs * samples * len(local.hidden),
         values=float(local.domains[members].mean()) if members.size else 1.0,
-        weight=float(sum(magnitudes(local.flat))),
+        weight=_weight(local),
         obstacle=_obstacle(local, listed, memory, arithmetic),
         left=_left(local, plan) if planned else (tuple(range(len(local.interface))),),
     )
+
+
+def weights_of(locals_: Iterable[LocalProblem]) -> NDArray[np.float64]:
+    """Return each agent's weight, (agents,)."""
+    return np.array([_weight(local) for local in locals_], dtype=np.float64)
+
+
+def _weight(local: LocalProblem) -> float:
+    return float(sum(magnitudes(local.flat)))
 
 
 def _left(local: LocalProblem, plan: Plan) -> tuple[tuple[int, ...], ...]:

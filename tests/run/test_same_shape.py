@@ -1,15 +1,22 @@
 """A process's second problem of the same shape plans nothing, and has the answer of the first one there is."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 import dmcmc
 from dmcmc.inference.dpop import division, planned, pseudotree
+from dmcmc.inference.model import problem
+from dmcmc.inference.model.problem import Factor
+from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders import best_order
-from dmcmc.inference.reductions import glance
+from dmcmc.mpi.world import World
+from dmcmc.run.planning.setup import prepare
 from dmcmc.samplers.auto import survey
 
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
-MEMOS = [division._ORDERS, planned._PLANS, pseudotree._TREES, best_order._ORDERS, glance._PAYING, survey._COUNTED]
+MEMOS = [division._ORDERS, planned._PLANS, pseudotree._TREES, best_order._ORDERS, problem._KIN, survey._COUNTED]
 
 
 def forget():
@@ -54,3 +61,29 @@ def test_equal_local_graphs_share_an_order(monkeypatch):
     second = best_order.best_order(shifted, sizes, range(7, 11), [11])
     assert second.variables == tuple(v + 7 for v in first.variables)
     assert len(searched) == 1
+
+
+def test_what_entries_say_is_not_taken_from_another_problem():
+    first = dmcmc.generate("meeting-scheduling", seed=1, **SIZES)
+    problems = [
+        replace(first, factors=tuple(Factor(f.scope, change(f.table)) for f in first.factors))
+        for change in (np.asarray, lambda table: 3 - table, lambda table: 0.5 * table)
+    ]
+    assert len({id(one.kin) for one in problems}) == 1
+    assert len({id(one.known) for one in problems}) == len(problems)
+    for one in problems:
+        setup = prepare(one, dmcmc.Settings(device="cpu"), World())
+        weights = [sum(magnitude(factor.table) for factor in local.factors) for local in setup.division.locals]
+        assert [work.weight for work in setup.surveys] == weights
+        assert {id(factor) for local in setup.division.locals for factor in local.factors} <= set(map(id, one.factors))
+    found = [dmcmc.solve(one, device="cpu").objective for one in problems]
+    forget()
+    assert [dmcmc.solve(one, device="cpu").objective for one in reversed(problems)] == found[::-1]
+    assert found[2] == 0.5 * found[0]
+
+
+def test_what_was_planned_for_other_settings_is_not_taken():
+    one = dmcmc.generate("meeting-scheduling", seed=1, **SIZES)
+    for method in ("auto", "gibbs", "exact", "gibbs"):
+        setup = prepare(one, dmcmc.Settings(local=dmcmc.Local(method=method), device="cpu"), World())
+        assert set(setup.methods) == {"exact" if method == "auto" else method}

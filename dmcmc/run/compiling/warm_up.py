@@ -5,7 +5,7 @@ incumbent, and then, once it is known what the agents do, what they do it with.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -190,6 +190,12 @@ class _Needs(NamedTuple):
 
 def _needs_of(setup: Setup, stoppable: bool) -> _Needs:
     """Return what the agents of a setup use, now and later."""
+    factors, polish = setup.problem.factors, setup.config.polish
+    tables = setup.problem.known.once("numbers", lambda: tuple(sorted({f.table.dtype for f in factors}, key=str)))
+    return setup.facts.once(("needs", stoppable, polish, tables), lambda: _needs(setup, stoppable, tables))
+
+
+def _needs(setup: Setup, stoppable: bool, numbers: Sequence[np.dtype[Any]]) -> _Needs:
     choices = [choice for _, choice in setup.possible(range(setup.problem.n_agents))]
     methods = {choice.method for choice in choices}
     providers = {choice.bound for choice in choices} - {"none"}
@@ -199,7 +205,7 @@ def _needs_of(setup: Setup, stoppable: bool) -> _Needs:
     combine, polish = setup.config.combine, setup.config.polish
     listed = any(setup.listed)
     wide = listed or bool(setup.problem.domains.max(initial=0) > 256)  # lists of rows have more, the tiny ones not
-    tables = sorted({factor.table.dtype for factor in setup.problem.factors}, key=str) or [np.dtype(np.int32)]
+    tables = list(numbers) or [np.dtype(np.int32)]
     what = [
         *sorted(map(_kernel, methods)), *sorted(providers),
         splits(setup) and [combine.partition, combine.moment_matching], listed, wide, tables, setup.arithmetic.dtype,

@@ -75,7 +75,10 @@ def arithmetic_for(problem: Problem, combine: Combine) -> Arithmetic:
     """
     fixed = [factor for factor in problem.factors if not factor.scope]
     # All tables lie in one array for the search already; constants have no part in sums.
-    arithmetic = choose_arithmetic(f for f in problem.factors if f.scope) if fixed else arithmetic_of(problem.flat)
+    if fixed:
+        arithmetic = choose_arithmetic(f for f in problem.factors if f.scope)
+    else:
+        arithmetic = problem.known.once("arithmetic", lambda: arithmetic_of(problem.flat, problem.magnitudes))
     constants = exact_sum(magnitude(f.table) for f in fixed)
     if constants > LARGEST:
         raise ProblemError(f"constants add up to more than {LARGEST:.3g}; scale them down")
@@ -161,6 +164,10 @@ def attempts_of(setup: "Setup", larger: float = 1.0) -> list[tuple[Relaxation, i
     larger
         Times as large as what the time budget says.
     """
+    return setup.facts.once(("attempts", larger), lambda: _attempts(setup, larger))
+
+
+def _attempts(setup: "Setup", larger: float) -> list[tuple[Relaxation, int]]:
     relaxation, memory = relaxation_of(setup.config.combine), allowance(setup)
     seconds, last = setup.config.budget.time, (relaxation, memory)
     if seconds is None or relaxation.method == "exact" or relaxation.z is not None:
@@ -328,4 +335,8 @@ def largest_join(setup: "Setup") -> float:
 
 def will_prove(setup: "Setup") -> bool:
     """Return whether the tables prove the answer, if there is time for them."""
-    return all(choice.method == "exact" for choice in setup.choices) and not splits(setup)
+
+    def proven() -> bool:
+        return all(choice.method == "exact" for choice in setup.choices) and not splits(setup)
+
+    return setup.facts.once("proven", proven)

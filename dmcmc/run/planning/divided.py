@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import msgspec
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from dmcmc.config.settings import Settings, automatic_memory
 from dmcmc.files.names import read_order
 from dmcmc.formats import agent_files
-from dmcmc.inference.dpop.division import Division, divide
+from dmcmc.inference.dpop.division import Division, LocalProblem, divide
 from dmcmc.inference.dpop.shares import bytes_of_tables
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic
@@ -73,9 +73,14 @@ class Divided:
     @cached_property
     def owned(self) -> tuple[list[int], list[int]]:
         """Of each agent how many variables it has of what was asked, and how many of them are shared."""
-        owner, agents = self.asked.problem.owner, self.asked.problem.n_agents
-        both = np.bincount(owner, minlength=agents), np.bincount(owner[sorted(self.shared)], minlength=agents)
-        return both[0].tolist(), both[1].tolist()
+        asked = self.asked.problem
+
+        def counted() -> tuple[list[int], list[int]]:
+            both = asked.owner, asked.owner[sorted(self.shared)]
+            every, shared = (np.bincount(owner, minlength=asked.n_agents).tolist() for owner in both)
+            return every, shared
+
+        return asked.kin.once("owned", counted) if asked.dense else counted()
 
     @property
     def timed(self) -> bool:
@@ -132,11 +137,15 @@ def soon_proven(parts: Divided) -> bool:
         return False
     total = 0.0
     for local in parts.division.locals:
-        scopes = [factor.scope for factor in local.factors]
-        total += _STEP + COSTS.cell * cells_at_most(scopes, local.domains, local.hidden)
+        total += _STEP + COSTS.cell * local.known.once("cells", partial(_cells_of, local))
         if total > most:
             return False
     return parts.problem.n_agents <= FEW or total + COSTS.cell * _combined_cells(parts) <= most
+
+
+def _cells_of(local: LocalProblem) -> float:
+    """Return the joined cells of an agent's elimination, from above."""
+    return cells_at_most([factor.scope for factor in local.factors], local.domains, local.hidden)
 
 
 def _combined_cells(parts: Divided) -> float:

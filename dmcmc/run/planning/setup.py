@@ -10,7 +10,7 @@ from typing import NamedTuple
 from dmcmc.config.settings import Cooling, Settings
 from dmcmc.inference.dpop.division import Division, LocalProblem
 from dmcmc.inference.dpop.pseudotree import PseudoTree, build_pseudotree, neighbours_of
-from dmcmc.inference.dpop.shares import Shares, largest_share, shares_of
+from dmcmc.inference.dpop.shares import Shares, bytes_of_tables, largest_share, shares_of
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
@@ -18,6 +18,7 @@ from dmcmc.inference.model.compact import Repeated, narrow
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.subsets import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
+from dmcmc.inference.runtime.memo import Known
 from dmcmc.inference.runtime.threads import cores, run_parallel
 from dmcmc.mpi.contents import Sent
 from dmcmc.mpi.placement import helpers_of, place
@@ -29,7 +30,7 @@ from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, exact_option, fixed_choice, sampled_choice, too_much
 from dmcmc.samplers.auto.machine import look_around
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
-from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys, survey
+from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys, survey, weights_of
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
@@ -66,6 +67,8 @@ class Setup(Divided):
         What agents have sent to find their tree.
     helpers : tuple of tuple of int
         Of each agent the ranks that work on its rows beside its own: those that own no agent.
+    facts : Known
+        What follows from all of it but the tables' entries.
     """
 
     tree: PseudoTree
@@ -80,6 +83,7 @@ class Setup(Divided):
     one_core: bool = False
     told: Mapping[int, Sent] = field(default_factory=dict)
     helpers: tuple[tuple[int, ...], ...] = ()
+    facts: Known = field(default_factory=Known, compare=False, repr=False)
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -91,10 +95,10 @@ class Setup(Divided):
         """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
         return tuple(choice.listed for choice in self.choices)
 
-    @cached_property
+    @property
     def largest_join(self) -> float:
         """The entries of the largest table that combining can take, if all an agent meets was one table."""
-        return max(joins(self.problem, self.division, self.tree), default=1.0)
+        return self.facts.once("join", lambda: max(joins(self.problem, self.division, self.tree), default=1.0))
 
     def exact_price(self, agent: int) -> float | None:
         """Return about what the exact elimination of an agent that is sampled takes; None where that is not allowed."""
@@ -142,7 +146,8 @@ class Setup(Divided):
         """Return the same with other choices of some agents; the same object if there are none."""
         if not choices:
             return self
-        return replace(self, choices=Repeated.of(choices.get(a, choice) for a, choice in enumerate(self.choices)))
+        changed = Repeated.of(choices.get(a, choice) for a, choice in enumerate(self.choices))
+        return replace(self, choices=changed, facts=Known())
 
     def sampling(self) -> Sampling:
         """Return what local solvers are told."""
@@ -215,14 +220,67 @@ def plan(
     ResourceError
         If an agent's tables do not fit the memory; :class:`.OutOfTime` as ``stop`` says.
     """
-    problem, config, arithmetic = parts.problem, parts.config, parts.arithmetic
+    config, threads = parts.config, max(1, cores() // world.core_sharers)
     division = searching(parts, world, stop)
+    backend = world.together(partial(Backend.of, config.device, threads, world.gpu_sharers))
+    fixed = not parts.timed and world.size == 1 and placed is None and config.local.order is None
+    found: _Planned | None
+    if fixed:  # by what problems of one shape have in common
+        size = bytes_of_tables(parts.asked.problem, parts.original, parts.problem)
+        key = config.local, config.combine, config.device, config.budget, size, threads, parts.arithmetic.dtype
+        found = parts.problem.kin.find(key)
+        if found is None:
+            found = _planned(parts, division, backend, world, measure, stop, None)
+            if not stop.over:  # else it may depend on the clock
+                parts.problem.kin.put(key, found)
+        weights = parts.problem.known.once("weights", lambda: weights_of(division.locals))
+        found = found._replace(surveys=Surveys(found.surveys.kinds, weights))
+    else:
+        found = _planned(parts, division, backend, world, measure, stop, placed)
+    return Setup(
+        *(parts.asked, parts.original, parts.problem, config, division, parts.arithmetic),
+        *(found.placed.tree, found.surveys, found.choices, found.limits, found.rates, found.room),
+        owner=found.placed.owner,
+        backend=backend,
+        slicing=found.slicing,
+        one_core=found.one_core,
+        told=found.placed.told,
+        helpers=found.placed.helpers,
+        facts=found.facts,
+        dealt=parts.dealt,
+    )
+
+
+class _Planned(NamedTuple):
+    """What a plan comes to; as in :class:`Setup`. ``placed`` has every agent's rank."""
+
+    placed: Placed
+    surveys: Surveys
+    choices: Sequence[Choice]
+    limits: Limits
+    rates: Rates
+    room: int
+    slicing: Slicing | None
+    one_core: bool
+    facts: Known
+
+
+def _planned(
+    parts: Divided,
+    division: Division,
+    backend: Backend,
+    world: World,
+    measure: Callable[[], Rates],
+    stop: Stop,
+    placed: Placed | None,
+) -> _Planned:
+    """Count agents' work, choose their methods, and place them."""
+    config, arithmetic, threads = parts.config, parts.arithmetic, backend.threads
     known = _placed(parts, division, world, stop) if placed is None else placed
     tree, shares = known.tree, known.shares
-    threads, rows = max(1, cores() // world.core_sharers), _rows_at_most(division, config, shares)
-    counting = _Counting(config, arithmetic, shares, rows, _listed_at_most(parts, shares))
+    rows, listed = _rows_at_most(division, config, shares), _listed_at_most(parts, shares)
+    counting = _Counting(config, arithmetic, shares, rows, listed)
     surveys = _surveys(division, counting, world, threads, stop, placed)
-    backend = world.together(partial(Backend.of, config.device, threads, world.gpu_sharers))
 
     def decision() -> tuple[Limits, Rates, Sequence[Choice], int, tuple[int, ...], Slicing | None]:
         limits, rates = _limits(surveys, config, shares, world.size, threads, measure)
@@ -237,18 +295,10 @@ def plan(
 
     limits, rates, choices, room, owner, slicing = world.decided(decision)
     owner = known.owner or owner
+    helpers = known.helpers or helpers_of([choice.seconds for choice in choices], owner, world.size)
     one_core = shares_a_core(parts, tree, config.combine.mode, backend, world)
-    return Setup(
-        *(parts.asked, parts.original, problem, config, division, arithmetic),
-        *(tree, surveys, choices, limits, rates, room),
-        owner=owner,
-        backend=backend,
-        slicing=slicing,
-        one_core=one_core,
-        told=known.told,
-        helpers=known.helpers or helpers_of([choice.seconds for choice in choices], owner, world.size),
-        dealt=parts.dealt,
-    )
+    known = known._replace(owner=owner, helpers=helpers)
+    return _Planned(known, surveys, choices, limits, rates, room, slicing, one_core, Known())
 
 
 def deal_out(deal: Deal, world: World, stop: Stop) -> tuple[Divided, Placed]:

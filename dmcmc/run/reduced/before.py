@@ -47,16 +47,27 @@ def reduction_of(original: Problem, dense: Problem, config: Settings, stop: Stop
 
 def _may_pay(dense: Problem) -> bool:
     """Return whether there is much to eliminate, and room for the work."""
-    flat = dense.flat
-    if _BYTES * flat.data.size > ACCOUNT.part(_MEMORY, 1 << 62):
+    few = dense.n_variables <= AT_A_GLANCE  # nothing has to be compiled for those
+    if _BYTES * dense.flat.data.size > ACCOUNT.part(_MEMORY, 1 << 62):
         return False
-    hard = bool(flat.data.size) and flat.data.min() == forbidden_value(flat.data.dtype)
-    if dense.n_agents > 1 and not hard and promise(dense) < _MUCH:
+    if few and dense.kin.once("cells", lambda: _cells_at_a_glance(dense)) < _CHEAP:
         return False
+    if dense.n_agents > 1 and not dense.known.once("hard", lambda: _forbids(dense)) and promise(dense) < _MUCH:
+        return False
+    if few:
+        return True
     scopes, everything = [factor.scope for factor in dense.factors], range(dense.n_variables)
-    if len(everything) <= AT_A_GLANCE:  # nothing has to be compiled for that
-        return cells_at_most(scopes, dense.domains, everything) >= _CHEAP
     return takes(scopes, dense.domains, everything, (), _CHEAP)
+
+
+def _cells_at_a_glance(dense: Problem) -> float:
+    return cells_at_most([factor.scope for factor in dense.factors], dense.domains, range(dense.n_variables))
+
+
+def _forbids(dense: Problem) -> bool:
+    """Return whether anything is forbidden."""
+    data = dense.flat.data
+    return bool(data.size) and bool(data.min() == forbidden_value(data.dtype))
 
 
 def _matters(original: Problem, reduction: Reduction) -> bool:

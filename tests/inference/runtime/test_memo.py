@@ -1,8 +1,10 @@
 """What has been worked out before is kept by all that it depends on."""
 
+import pickle
+
 import numpy as np
 
-from dmcmc.inference.runtime.memo import Memo, digest
+from dmcmc.inference.runtime.memo import Known, Memo, digest
 
 
 def test_a_result_is_made_once_and_the_oldest_go():
@@ -12,6 +14,15 @@ def test_a_result_is_made_once_and_the_oldest_go():
     assert made == [1, 2, 3, 1]
     memo.clear()
     assert memo.find(3) is None
+
+
+def test_facts_are_worked_out_once_and_stay_in_this_process():
+    known, made = Known(), []
+    for _ in range(2):
+        assert known.once(("two", 2), lambda: made.append(2) or 4) == 4
+    assert made == [2]
+    assert known.find("three") is None
+    assert pickle.loads(pickle.dumps(known)).find(("two", 2)) is None
 
 
 def test_arrays_that_are_divided_elsewhere_have_other_digests():
