@@ -6,6 +6,7 @@ The structs declare everything: a field's type and bounds are its annotation, an
 
 import difflib
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
@@ -37,7 +38,7 @@ def struct_of(kind: type[S], data: Any, at: At, key: Key = ()) -> S:
     ConfigError
         For a key that is not known, missing or of the wrong type.
     """
-    fields = {f.name: f for f in msgspec.structs.fields(kind)}
+    fields = _fields(kind)
     if data is None:
         data = {}
     if not isinstance(data, dict):
@@ -49,6 +50,11 @@ def struct_of(kind: type[S], data: Any, at: At, key: Key = ()) -> S:
         if field.required and field.name not in data:
             raise ConfigError(f"{at((*key, field.name))}: is missing")
     return kind(**{name: _value(fields[name].type, value, at, (*key, name)) for name, value in data.items()})
+
+
+@cache  # types are read anew at every call
+def _fields(kind: type[msgspec.Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {f.name: f for f in msgspec.structs.fields(kind)}
 
 
 def suggestion(name: str, known: Iterable[str], what: str = "known") -> str:

@@ -25,6 +25,7 @@ from dmcmc.run.planning.combination import TooWide, allowance, exact_room, narro
 from dmcmc.run.planning.setup import Setup
 from dmcmc.samplers.contract.protocol import SampledTable
 
+_FEW = 1000  # agents of which each rank may keep some tuples
 _OUTSIDE = Relaxation("auto", None, "scope", False)
 
 Z = tuple[int | None, int | None]
@@ -153,7 +154,8 @@ def _separators(setup: Setup, sides: Sides) -> Sequence[tuple[tuple[int, ...], t
         separator = setup.tree.separators[agent]
         return sides.lower.scope(separator), sides.upper.scope(separator)
 
-    return Made(len(setup.tree.parent), both, {})
+    agents = len(setup.tree.parent)
+    return Made(agents, both, {}) if agents > _FEW else [both(agent) for agent in range(agents)]
 
 
 def _send_up(

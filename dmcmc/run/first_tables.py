@@ -276,9 +276,10 @@ def _exact_tables(
     stop = setup.backend.stop.by(_exact_end(setup))
     settings = replace(setup.sampling(), progress=advance, backend=replace(setup.backend, stop=stop), team=team)
     sure = setup.timed and setup.never_given_up
+    obstacles = setup.facts.once("obstacles", lambda: frozenset(w.agent for w in setup.surveys if w.obstacle))
 
     def has_to_be(local: LocalProblem) -> bool:
-        return sure or bool(setup.surveys[local.agent].obstacle)
+        return sure or local.agent in obstacles
 
     found = eliminate_in_turn([one for one in exact if not has_to_be(one[0])], settings, setup.timed, finished=finished)
     if needed := [one for one in exact if has_to_be(one[0])]:  # there is no other way

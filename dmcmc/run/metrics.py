@@ -116,7 +116,7 @@ def control_of(counted: Iterable[Mapping[str, tuple[int, int]]]) -> dict[str, Me
 
 def checks_of(setup: Setup, agent: int, table: SampledTable) -> int:
     """Return what an agent's own table has taken: joined cells, and values that draws have looked at."""
-    return table.cells + int(table.updates * setup.surveys[agent].values)
+    return table.cells + (int(table.updates * setup.surveys[agent].values) if table.updates else 0)
 
 
 def gap_at(table: SampledTable, chosen: Chosen, arithmetic: Arithmetic) -> float | None:

@@ -59,6 +59,8 @@ class Compression:
 
     def scope(self, variables: Sequence[int]) -> tuple[int, ...]:
         """Return a scope with the variables of compressed agents replaced, each list once, in order of appearance."""
+        if not self.rows:
+            return tuple(variables)
         return tuple(dict.fromkeys(self._replaced(v) for v in variables))
 
     def table(self, scope: Sequence[int], values: Array, apart: int = -1) -> Table:
@@ -91,6 +93,8 @@ class Compression:
 
     def expand(self, values: Mapping[int, int]) -> dict[int, int]:
         """Return values with those of lists of rows replaced by the rows'."""
+        if not self.rows:
+            return dict(values)
         n, found = len(self.domains), dict[int, int]()
         for v, value in values.items():
             if v < n:
@@ -102,6 +106,8 @@ class Compression:
 
     def listed(self, scope: Sequence[int]) -> list[int]:
         """Return the agents of a scope's variables that stand for lists of rows, ascending."""
+        if not self.rows:
+            return []
         return sorted({self._replaced(v) - len(self.domains) for v in scope if self._replaced(v) != v})
 
     def _replaced(self, variable: int, apart: int = -1) -> int:

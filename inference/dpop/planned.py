@@ -21,6 +21,7 @@ class Planned(NamedTuple):
     plan: Plan
 
 
+_WHOLE = 512  # variables of problems whose sizes are part of what plans are known by
 _PLANS = Memo[Planned]()
 
 
@@ -46,12 +47,15 @@ def planned(
 
     if len(scopes) + len(eliminate) + len(keep) > LARGEST:
         return made()
-    sizes = domains[np.array([*eliminate, *keep], dtype=np.int64)].tobytes()
+    whole = domains.size <= _WHOLE
+    sizes = (domains if whole else domains[np.array([*eliminate, *keep], dtype=np.int64)]).tobytes()
     key = tuple(scopes), tuple(eliminate), tuple(keep), sizes, domains.size, None if given is None else tuple(given)
     found = _PLANS.find(key)
     if found is None:
         found = made()
         if not stop.over:  # else the order may depend on the clock
             _PLANS.put(key, found)
+    if whole:
+        return found
     program = found.plan.program._replace(domains=writable_once(domains))
     return found._replace(plan=replace(found.plan, program=program))

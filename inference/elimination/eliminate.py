@@ -92,7 +92,8 @@ class Elimination:
         for v, value in values.items():
             vector[v] = value
         self.choose(vector)
-        values.update((v, int(vector[v])) for v in self.plan.program.variable.tolist())
+        eliminated = self.plan.program.variable
+        values.update(zip(eliminated.tolist(), vector[eliminated].tolist(), strict=True))
 
 
 def eliminate(

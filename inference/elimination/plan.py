@@ -7,6 +7,7 @@ every table in it, and all of them end with the same variables, next to each oth
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,7 +136,7 @@ def plan_elimination(
     >>> plan.scope(2), plan.cells, plan.shape(2)
     ((0, 2), 24, (2, 4))
     """
-    start = np.cumsum([0, *(len(s) for s in scopes)])
+    start = np.array([0, *accumulate(map(len, scopes))], dtype=np.int64)
     return plan_flat(start, np.array([v for s in scopes for v in s], dtype=np.int64), domains, order, keep)
 
 

@@ -208,7 +208,7 @@ class Backend:
     def _gpu_threshold(self, plan: Plan) -> int | None:
         """Return the joined cells from which buckets should go to the GPU; None if the CPU is done sooner alone."""
         program = plan.program
-        alone = float(program.cells.sum(dtype=float)) * costs.COSTS.cell
+        alone = float(plan.cells) * costs.COSTS.cell
         if not self._worth_a_gpu(alone):
             return None
         threshold, shared = best_threshold(

@@ -16,7 +16,7 @@ import numpy as np
 from dmcmc.inference.model.exact_sum import Exact
 from dmcmc.inference.model.flat import FlatTables, flatten, magnitudes
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.model.tables import forbidden, forbidden_value
+from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.types import Array
 
@@ -64,16 +64,20 @@ class Arithmetic:
 
     def encode(self, factor: Factor) -> Table:
         """Return a factor's table in these numbers."""
-        values = factor.table.astype(self.dtype)
-        values[forbidden(factor.table)] = self.lowest
-        return Table(factor.scope, values)
+        return Table(factor.scope, self._encoded(factor.table))
 
     def encode_flat(self, flat: FlatTables) -> FlatTables:
         """Return tables in these numbers."""
-        hard = flat.data == forbidden_value(flat.data.dtype)
-        data = flat.data.astype(self.dtype)
-        data[hard] = self.lowest
-        return flat._replace(data=data)
+        return flat._replace(data=self._encoded(flat.data))
+
+    def _encoded(self, given: Array) -> Array:
+        """Return entries in these numbers, in an array of their own."""
+        if given.dtype == self.dtype and self.exact:  # −∞ is the least of all: no entry is below the lowest
+            found: Array = np.maximum(given, self.dtype.type(self.lowest))
+            return np.asarray(found)
+        values = given.astype(self.dtype)
+        values[forbidden(given)] = self.lowest
+        return values
 
     def is_lowest(self, value: int | float) -> bool:
         """Return whether a sum stands for −∞."""

@@ -1,7 +1,7 @@
 """Tables as flat arrays: what compiled code reads instead of Python objects."""
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -103,9 +103,9 @@ def flatten(scopes: Sequence[Sequence[int]], tables: Sequence[Array], dtype: np.
         tables = [table if table.dtype == dtype else _recast(table, dtype) for table in tables]
     parts = [table.reshape(-1) for table in tables]
     return FlatTables(
-        scope_start=np.cumsum([0, *(len(s) for s in scopes)]),
+        scope_start=np.array([0, *accumulate(map(len, scopes))], dtype=np.int64),
         scope=np.array([v for s in scopes for v in s], dtype=np.int64),
-        at=np.cumsum([0, *(p.size for p in parts)]),
+        at=np.array([0, *accumulate(p.size for p in parts)], dtype=np.int64),
         data=np.concatenate(parts) if parts else np.zeros(0, dtype=dtype),
     )
 

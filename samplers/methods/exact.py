@@ -17,7 +17,7 @@ from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.elimination.plan import check_memory, plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.flat import side_by_side
+from dmcmc.inference.model.flat import FlatTables, side_by_side
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array
@@ -105,7 +105,7 @@ def _solve(problems: Sequence[LocalProblem], sampling: Sampling) -> list[Sampled
     if not problems:
         return []
     start, arithmetic = time.perf_counter(), sampling.arithmetic
-    flat = side_by_side([arithmetic.encode_flat(local.flat) for local in problems])
+    flat = _encoded_flat([local.flat for local in problems], arithmetic)
     found = []
     for batch in sampling.backend.eliminate_all(flat, [local.plan for local in problems], arithmetic):
         lefts = [done.remaining() for done in batch]
@@ -117,6 +117,13 @@ def _solve(problems: Sequence[LocalProblem], sampling: Sampling) -> list[Sampled
         sampling.progress(len(batch))
         start = time.perf_counter()
     return found
+
+
+def _encoded_flat(parts: Sequence[FlatTables], arithmetic: Arithmetic) -> FlatTables:
+    """Return the tables of all parts, one after another, encoded."""
+    if len({part.data.dtype for part in parts}) == 1:
+        return arithmetic.encode_flat(side_by_side(parts))
+    return side_by_side([arithmetic.encode_flat(part) for part in parts])
 
 
 def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:

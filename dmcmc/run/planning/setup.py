@@ -230,7 +230,7 @@ def plan(
         key = config.local, config.combine, config.device, config.budget, size, threads, parts.arithmetic.dtype
         found = parts.problem.kin.find(key)
         if found is None:
-            found = _planned(parts, division, backend, world, measure, stop, None)
+            found = _planned(parts, division, backend, world, measure, stop, None).quick()
             if not stop.over:  # else it may depend on the clock
                 parts.problem.kin.put(key, found)
         weights = parts.problem.known.once("weights", lambda: weights_of(division.locals))
@@ -263,6 +263,11 @@ class _Planned(NamedTuple):
     slicing: Slicing | None
     one_core: bool
     facts: Known
+
+    def quick(self) -> "_Planned":
+        """Return the same in what is looked at sooner, and takes more memory."""
+        tree, choices = self.placed.tree.quick(), tuple(self.choices)
+        return self._replace(placed=self.placed._replace(tree=tree), choices=choices)
 
 
 def _planned(
