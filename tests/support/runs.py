@@ -15,6 +15,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.problem import _KIN
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
@@ -143,11 +144,12 @@ def hard_problem(variables=14, agents=2, domain=8, seed=0):
 
 
 def forget():
-    """Let all kernels of ours be compiled, or read from the disk, the next time that they are called."""
+    """Let all kernels of ours be compiled, or read from the disk, the next time; plans that call them are made anew."""
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
     first_time._LOADED.clear()
+    _KIN.clear()
 
 
 @contextmanager
