@@ -17,6 +17,7 @@ FILES = {
     "test_clock.py": {},
     "test_deadlines.py": {},
     "test_join.py": {},
+    "test_lifts.py": {},
     "test_matching.py": {},
     "test_messages.py": {},
     "test_rows.py": {},

@@ -27,9 +27,9 @@ _TEMPERATURE, _STEP, _SETTLING = 0.4, 0.03, 30.0
 _AHEAD = 50  # steps that the start is worth
 _COOLING, _SHORTER = 1.3, 1.2  # powers
 _ROWS_WARMER = 20.0  # times: a row's bound is a sum of many maxima
-_MOMENTUM, _SPREAD = 0.9, 0.99  # of the gradient, and of its square
-_DEAD = -1e9
-_LOOK = 10  # steps between two looks at whether it is the best so far
+MOMENTUM, SPREAD = 0.9, 0.99  # of the gradient, and of its square
+DEAD = -1e9  # units
+LOOK = 10  # steps between two looks at whether it is the best so far
 TRIAL = 60  # steps after which it is clear how far it will get, about
 
 
@@ -57,6 +57,23 @@ class Point(NamedTuple):
     def copy(self) -> "Point":
         """Return a copy."""
         return Point(self.vectors.copy(), self.shifts.copy())
+
+
+class Schedule(NamedTuple):
+    """What a step has: one over the temperatures of pairs and of rows, its length, and what spreads are divided by."""
+
+    slope: float
+    rows: float
+    step: float
+    even: float
+
+
+def schedule(steps: int) -> Schedule:
+    """Return what the next step has after so many."""
+    cooled, shorter = (1 + (_AHEAD + s) / _SETTLING for s in (steps, steps + 1))
+    slope = cooled**_COOLING / _TEMPERATURE
+    step = _STEP / shorter**_SHORTER / (1 - MOMENTUM ** (steps + 1))
+    return Schedule(slope, slope / _ROWS_WARMER, step, 1 / (1 - SPREAD ** (steps + 1)) ** 0.5)
 
 
 @dataclass
@@ -88,6 +105,8 @@ class Descent:
         That have been made.
     point : Point
         Where it is.
+    means, squares : Point
+        Of the gradients so far, and of their squares.
     trial : list of float
         What was left of the target after half a :data:`TRIAL`, and after all of it, in the scale, about.
     """
@@ -100,8 +119,8 @@ class Descent:
         hidden, shifts = spectral_start(network, self.unit)
         vectors = np.concatenate([hidden, np.zeros((sum(network.shape), hidden.shape[1]), dtype=np.float32)])
         self.point = Point(vectors, shifts)
-        self._means = Point(np.zeros_like(vectors), np.zeros_like(self.point.shifts))
-        self._squares = self._means.copy()
+        self.means = Point(np.zeros_like(vectors), np.zeros_like(self.point.shifts))
+        self.squares = self.means.copy()
 
     def run(self, target: Target, more: Callable[[int], bool]) -> Point:
         """Make steps; return the best point on the way.
@@ -116,9 +135,9 @@ class Descent:
         while True:
             beyond, gradient = self._look(room)
             goes_on = more(made)
-            if (made % _LOOK == 0 or not goes_on) and beyond < least:
+            if (made % LOOK == 0 or not goes_on) and beyond < least:
                 best, least = self.point.copy(), beyond
-            if self.steps == TRIAL * (1 + len(self.trial)) // 2 and len(self.trial) < 2:
+            if self.steps == self.told_at:
                 self.trial.append(least * self.unit)
             if not goes_on:
                 return best
@@ -129,33 +148,35 @@ class Descent:
         """Return a point's vectors and shifts in the network's scale."""
         return point.vectors.astype(np.float64) * np.sqrt(self.unit), point.shifts.astype(np.float64) * self.unit
 
+    def in_units(self, whole: Ints | NDArray[np.int32]) -> Singles:
+        """Return whole numbers of the scale in units; what is forbidden as :data:`DEAD`."""
+        found: Singles = whole.astype(np.float32) * np.float32(1 / self.unit)
+        found[whole < THRESHOLD] = DEAD
+        return found
+
+    @property
+    def told_at(self) -> int | None:
+        """After how many steps :attr:`trial` is told next."""
+        return TRIAL * (1 + len(self.trial)) // 2 if len(self.trial) < 2 else None
+
     def _make_room(self, target: Target) -> _Room:
-        network, unit = self.network, np.float32(1 / self.unit)
-        utilities = network.pairs.astype(np.float32) * unit
-        utilities[network.pairs < THRESHOLD] = _DEAD
-        whole = network.values(target.digits)
-        values = whole.astype(np.float32) * unit
-        values[whole < THRESHOLD] = _DEAD
+        network, utilities = self.network, self.in_units(self.network.pairs)
         return _Room(
             utilities,
             np.zeros_like(utilities),
             np.zeros_like(self.point.shifts),
-            values,
+            self.in_units(network.values(target.digits)),
             network.constants(target.digits) / self.unit,
             target.limits / self.unit,
             places(network, target.digits) + network.owner.size,
         )
 
-    @property
-    def _cooled(self) -> float:
-        return 1 + (_AHEAD + self.steps) / _SETTLING
-
     def _look(self, room: _Room) -> tuple[float, Point]:
         """Return what is left of the target here, about, and the gradient of what it is when smoothed."""
         network, (vectors, shifts), n = self.network, self.point, self.network.owner.size
-        warmth, owner, first = _TEMPERATURE / self._cooled**_COOLING, network.owner, network.starts[:-1]
+        now, owner, first = schedule(self.steps), network.owner, network.starts[:-1]
         hidden = vectors[:n]
-        slope = np.float32(1 / warmth)
+        slope = np.float32(now.slope)
         total = smooth_pairs(
             room.utilities, hidden @ hidden.T, shifts, slope, network.starts, room.weights, room.marginals
         )
@@ -166,7 +187,7 @@ class Descent:
         beyond = room.constants + squares + best.sum(axis=1, dtype=np.float64) + total - room.limits
         most = float(beyond.max())
 
-        rows = np.exp((beyond - most) / (_ROWS_WARMER * warmth))
+        rows = np.exp((beyond - most) * now.rows)
         rows = (rows / rows.sum()).astype(np.float32)
         chosen = np.exp((entries - best[:, owner]) * slope)
         chosen *= (rows[:, None] / np.add.reduceat(chosen, first, axis=1))[:, owner]
@@ -184,18 +205,17 @@ class Descent:
 
     def _move(self, gradient: Point) -> None:
         """Make a step."""
+        now = schedule(self.steps)
         self.steps += 1
-        step = _STEP / self._cooled**_SHORTER / (1 - _MOMENTUM**self.steps)
-        even = np.float32(1 / np.sqrt(1 - _SPREAD**self.steps))
-        for here, slope, mean, square in zip(self.point, gradient, self._means, self._squares, strict=True):
-            mean *= np.float32(_MOMENTUM)
-            mean += np.float32(1 - _MOMENTUM) * slope
+        for here, slope, mean, square in zip(self.point, gradient, self.means, self.squares, strict=True):
+            mean *= np.float32(MOMENTUM)
+            mean += np.float32(1 - MOMENTUM) * slope
             slope *= slope
-            square *= np.float32(_SPREAD)
-            square += np.float32(1 - _SPREAD) * slope
+            square *= np.float32(SPREAD)
+            square += np.float32(1 - SPREAD) * slope
             length = np.sqrt(square)
-            length *= even
+            length *= np.float32(now.even)
             length += np.float32(1e-8)
             np.divide(mean, length, out=length)
-            length *= np.float32(step)
+            length *= np.float32(now.step)
             here -= length

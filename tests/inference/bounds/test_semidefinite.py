@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import naive
-from support.problem_strategies import random_table
+from support.dense_agents import dense_agent as agent
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
@@ -24,22 +24,6 @@ from dmcmc.inference.bounds.semidefinite.start import spectral_start
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
-
-
-def agent(seed, hidden=4, interface=1, hard=0.0, magnitude=99, floats=False, most=5, density=0.9):
-    """A dense agent; its variables are numbered at random."""
-    rng = np.random.default_rng(seed)
-    names = rng.permutation(hidden + interface)
-    domains = rng.integers(1 if most < 9 else 3, most, hidden + interface)
-    scopes = [tuple(names[list(p)]) for p in combinations(range(hidden + interface), 2) if rng.random() < density]
-    scopes += [(v,) for v in names]
-    shapes = [tuple(domains[list(s)]) for s in scopes]
-    factors = [
-        Factor.of(tuple(map(int, s)), random_table(rng, shape, magnitude, hard, floats=floats))
-        for s, shape in zip(scopes, shapes, strict=True)
-    ]
-    inner, outer = sorted(map(int, names[:hidden])), sorted(map(int, names[hidden:]))
-    return LocalProblem(0, tuple(outer), tuple(inner), tuple(factors), domains.astype(np.int64))
 
 
 def worth(local):
