@@ -5,8 +5,8 @@
 FOLDER holds meetings/. `start` is what descents begin with, all agents on all cores, `set-up` laying them out on the
 device. `differ` is by how much the means of slopes after one step are not the CPU's, next to their largest. A step is
 timed with products in single precision and on tensor cores (TF32), beside its products and its pass over pairs alone.
-Then descents go on: Σ over agents of the largest and of the mean of their rows' proven bounds, and the seconds of steps
-so far; once for each of some settling times.
+Then descents go on, with either and with first the one and then the other: Σ over agents of the largest and of the mean
+of their rows' proven bounds, and the seconds of steps so far.
 """
 
 import sys
@@ -20,8 +20,7 @@ import numpy as np
 
 import dmcmc
 from benchmarks.harness import Report, meeting, options
-from dmcmc.inference.bounds.semidefinite import descent as descending
-from dmcmc.inference.bounds.semidefinite.batch import Batch
+from dmcmc.inference.bounds.semidefinite.batch import ROUGH, Batch
 from dmcmc.inference.bounds.semidefinite.certificate import certified
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import DeviceArrays, lift_problem
 from dmcmc.inference.bounds.semidefinite.descent import Descent, Point, Target, schedule
@@ -33,8 +32,9 @@ from dmcmc.inference.runtime.threads import cores, run_parallel
 Say = Callable[[str], None]
 
 NAMES = ("ms_A10_n50_D24", "mu_A10_n50_D24")
-SETTLINGS = (30.0, 120.0)
 FEW = 20  # steps that are timed
+ALWAYS = 1 << 30
+KINDS = {0: "single", ROUGH: "both  ", ALWAYS: "TF32  "}  # by the steps in which products may be rough
 
 
 def on_all_cores(tasks: Sequence[Callable[[], Any]]) -> list[Any]:
@@ -79,15 +79,15 @@ def seconds_of(work: Callable[[int], Any], arrays: DeviceArrays, times: int = FE
     return (time.perf_counter() - start) / times
 
 
-def time_parts(descents: Sequence[Descent], targets: Sequence[Target], tensor: bool, out: Say) -> None:
+def time_parts(descents: Sequence[Descent], targets: Sequence[Target], rough: int, out: Say) -> None:
     """Time a step and its parts."""
-    arrays, agents = DeviceArrays(tensor), len(descents)
-    batch = Batch([copy_of(d) for d in descents], targets, arrays)
+    arrays, agents = DeviceArrays(), len(descents)
+    batch = Batch([copy_of(d) for d in descents], targets, arrays, rough)
     words = arrays.put(np.array([[schedule(0)] * agents], dtype=np.float32))
     smooth, moves = batch._launches(words)
     hidden, slope = batch._points[0][0], batch._slopes[0]
-    first = seconds_of(lambda _: arrays.product(hidden, hidden, batch._products, True), arrays)
-    second = seconds_of(lambda _: arrays.product(batch._weights, hidden, slope), arrays)
+    first = seconds_of(lambda _: arrays.product(hidden, hidden, batch._products, True, rough > 0), arrays)
+    second = seconds_of(lambda _: arrays.product(batch._weights, hidden, slope, False, rough > 0), arrays)
     pairs, look = seconds_of(smooth, arrays), seconds_of(lambda _: batch._look(smooth, words, 0), arrays)
     move = seconds_of(lambda _: [one(0) for one in moves], arrays)
     start = time.perf_counter()
@@ -97,29 +97,24 @@ def time_parts(descents: Sequence[Descent], targets: Sequence[Target], tensor: b
     arrays.get(batch._least)
     speed = 4 * agents * batch.shape.n**2 * batch.shape.r / (first + second) / 1e12
     out(
-        f"  {kind(tensor)} products {1e3 * first:.3f} + {1e3 * second:.3f} ms ({speed:.0f} T/s)"
+        f"  {KINDS[rough]} products {1e3 * first:.3f} + {1e3 * second:.3f} ms ({speed:.0f} T/s)"
         f"  pairs {1e3 * pairs:.3f}  look {1e3 * look:.3f} (asked for in {1e3 * asked:.3f})  move {1e3 * move:.3f}"
         f"  step {1e3 * (look + move):.3f} ms of {agents} agents"
     )
 
 
-def kind(tensor: bool) -> str:
-    """Return what products are called."""
-    return "TF32  " if tensor else "single"
-
-
 def compare(descents: Sequence[Descent], targets: Sequence[Target], out: Say) -> None:
     """Make a step here and there, and some more of one agent."""
-    for tensor in (False, True):
+    for rough in KINDS:
         here, there = copy_of(descents[0]), [copy_of(d) for d in descents]
         here.run(targets[0], lambda made: made < 1)
-        Batch(there, targets, DeviceArrays(tensor)).run(lambda made: 1 - made)
+        Batch(there, targets, DeviceArrays(), rough).run(lambda made: 1 - made)
         pairs = list(zip(here.means, there[0].means, strict=True))
         differ = max(float(np.abs(a - b).max() / max(np.abs(a).max(), 1e-9)) for a, b in pairs)
         point = here.run(targets[0], lambda made: made < 59)
-        other = Batch(there, targets, DeviceArrays(tensor)).run(lambda made: 59 - made)[0]
+        other = Batch(there, targets, DeviceArrays(), rough).run(lambda made: 59 - made)[0]
         ours, theirs = (bounds_of(here, p).max() for p in (point, other))
-        out(f"  {kind(tensor)} differ {differ:.1e}; one agent after 60 steps {ours:g} here, {theirs:g} there")
+        out(f"  {KINDS[rough]} differ {differ:.1e}; one agent after 60 steps {ours:g} here, {theirs:g} there")
 
 
 def some_of(steps: int) -> Callable[[int], int]:
@@ -130,23 +125,18 @@ def some_of(steps: int) -> Callable[[int], int]:
 def go_on(descents: Sequence[Descent], targets: Sequence[Target], steps: int, out: Say) -> None:
     """Descend, and say what is proven on the way."""
     marks: list[int] = [0, *(60 << i for i in range(12) if 60 << i < steps), steps]
-    tried = [(False, SETTLINGS[0]), *((True, one) for one in SETTLINGS)]
-    for tensor, settling in tried:
-        descending._AHEAD, descending._SETTLING = round(50 * settling / 30), settling
-        arrays, took = DeviceArrays(tensor), 0.0
+    for rough in KINDS:
+        arrays, took = DeviceArrays(), 0.0
         own = [copy_of(d) for d in descents]
         for before, mark in pairwise(marks):
-            batch = Batch(own, targets, arrays)
+            batch = Batch(own, targets, arrays, rough)
             arrays.get(batch._least)
             start = time.perf_counter()
             points = batch.run(some_of(mark - before))
             took += time.perf_counter() - start
             found = on_all_cores([partial(bounds_of, d, p) for d, p in zip(own, points, strict=True)])
             highest, mean = sum(float(one.max()) for one in found), sum(float(one.mean()) for one in found)
-            out(
-                f"  {kind(tensor)} settling {settling:g}: {mark:5d} steps {took:7.3f} s"
-                f"  Σ largest {highest:.6g}  Σ mean {mean:.6g}"
-            )
+            out(f"  {KINDS[rough]}: {mark:5d} steps {took:7.3f} s  Σ largest {highest:.6g}  Σ mean {mean:.6g}")
 
 
 def measure(name: str, steps: int, out: Say) -> None:
@@ -167,8 +157,8 @@ def measure(name: str, steps: int, out: Say) -> None:
     out(f"  {shape}: {shape.bytes / 2**20:.0f} MiB; start {ready - start:.3f} s, set-up {end - ready:.3f} s")
     del batch
     compare(descents, targets, out)
-    for tensor in (False, True):
-        time_parts(descents, targets, tensor, out)
+    for rough in (0, ALWAYS):
+        time_parts(descents, targets, rough, out)
     go_on(descents, targets, steps, out)
     arrays.close()
 

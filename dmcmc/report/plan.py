@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.memory import readable
 from dmcmc.results.result import Output
 
@@ -193,10 +194,20 @@ def _later(setup: "Setup") -> tuple[str, ...]:
         if choice.method != "exact"
     )
     if lifted:
-        offers.append(f"semidefinite lifts of {_agents(lifted)}")
+        offers.append(f"semidefinite lifts of {_agents(lifted)}{_where_lifted(setup)}")
     if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
         offers.append("combine with larger tables, if some are split")
     return tuple(offers)
+
+
+def _where_lifted(setup: "Setup") -> str:
+    """Return why lifts stay on the CPU where there is a GPU in use; nothing else."""
+    if setup.backend.device == "cpu" or not (setup.limits.gpu or opened()):
+        return ""
+    from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
+
+    why = lift_problem()
+    return "" if why is None else f" (on the CPU: {why})"
 
 
 def _incomplete(setup: "Setup") -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branching.search import Request
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
+from dmcmc.inference.bounds.semidefinite.lift import LiftRequest
 from dmcmc.inference.bounds.settle import settle
 from dmcmc.inference.bounds.tighten import Tightened
 from dmcmc.inference.dpop.division import LocalProblem
@@ -256,9 +257,9 @@ class Agent:
         self.take_bound()
         self._prune(limits)
 
-    def lift_rows(self, limits: NDArray[Any] | None, seconds: float) -> None:
-        """Lower the bounds of the rows that can still matter by a semidefinite lift, in some seconds of this thread."""
-        self.above.lift(self.pruning.open_rows, limits, seconds)
+    def lift_request(self, limits: NDArray[Any] | None) -> LiftRequest:
+        """Return what is wanted of a semidefinite lift: for the rows that can still matter, beyond their limits."""
+        return self.above.lift_request(self.pruning.open_rows, limits)
 
     def take_lifted(self, limits: NDArray[Any] | None) -> None:
         """Take over what a lift has lowered."""

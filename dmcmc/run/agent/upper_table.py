@@ -14,7 +14,7 @@ from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, P
 from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.search_rows import row_search
-from dmcmc.inference.bounds.semidefinite.lift import Lift, suits
+from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, suits
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -123,10 +123,10 @@ class UpperTable:
         paid, self.owed = self.owed, 0.0
         return paid
 
-    def lift(self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None, seconds: float) -> None:
-        """Lift the rows that can still matter, beyond their limits, in some seconds of this thread."""
+    def lift_request(self, rows: NDArray[np.int64] | None, limits: NDArray[Any] | None) -> LiftRequest:
+        """Return what is wanted of a lift of the rows that can still matter, beyond their limits."""
         assert self.lifted is not None
-        self.lifted.improve(seconds, None, rows, limits)
+        return LiftRequest(self.lifted, rows, limits)
 
     def quick_enough(self, rows: int, seconds: float) -> bool:
         """Return whether a search could close so many rows in so many seconds of one core; if not, there is none.

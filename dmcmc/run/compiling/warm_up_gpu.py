@@ -10,7 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from dmcmc.inference.bounds.semidefinite.lift import suits
 from dmcmc.inference.bounds.tighten import load_kernels
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.load import load_joins, load_matched
 from dmcmc.inference.minibuckets.matching import with_headroom
@@ -75,6 +77,20 @@ def _load_search(setup: Setup) -> None:
     load_chains(tiny_search_for(setup).ascent.graph)
 
 
+def _load_lifts(lifted: list[LocalProblem]) -> None:
+    """Load what lifts use, if there may be any."""
+    if not lifted:
+        return
+    from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
+    from dmcmc.inference.bounds.semidefinite.cuda.together import load_lifts
+
+    why = lift_problem()
+    if why is None:
+        load_lifts(lifted)
+    else:
+        _LOG.info(f"dmcmc: semidefinite lifts stay on the CPU: {why}")
+
+
 def _load(setup: Setup, mine: list[int]) -> None:
     """Load what agents use: each room knows whether it would go to the GPU with that."""
     choices, locals_ = setup.possible(mine), setup.division.locals
@@ -94,6 +110,8 @@ def _load(setup: Setup, mine: list[int]) -> None:
     for dtype in sorted(matched, key=str):
         load_matched(dtype)
     bounds = [(choice.bound, locals_[agent]) for agent, choice in choices]
+    if there and setup.timed:
+        _load_lifts([local for bound, local in bounds if bound != "none" and suits(local)])
     load_kernels(bounds, setup.backend, (setup.config.budget.time or 0.0) * setup.backend.threads)
     for method in sorted({choice.method for _, choice in choices}):
         solver = registry.get(method)

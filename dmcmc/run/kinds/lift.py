@@ -2,9 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from functools import partial
 
-from dmcmc.inference.runtime.threads import run_parallel
+from dmcmc.inference.bounds.lift_rows import lift_rows
 from dmcmc.run.controller.offer import SEMIDEFINITE, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
 
@@ -25,16 +24,15 @@ class SemidefiniteLift:
         ]
 
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Lift several agents at once, each on a thread."""
+        """Lift several agents at once: on a GPU where there is one, else each on a thread."""
         backend = slice.backend
         time_left = _TRIALS * backend.stop.left * backend.threads / max(1, len(slice.turns))
         own = [(turn, s) for turn, s in slice.own(grants) if turn.agent.above.quick_to_lift(time_left)]
         if not own:
             return
         start, befores = time.perf_counter(), [slice.gap(turn.agent) for turn, _ in own]
-        at_once = min(backend.threads, len(own))
-        work = [partial(turn.agent.lift_rows, turn.limits, at_once * seconds) for turn, seconds in own]
-        run_parallel(work, at_once, backend.stop)
+        requests = [turn.agent.lift_request(turn.limits) for turn, _ in own]
+        lift_rows(requests, [seconds for _, seconds in own], backend)
         took = (time.perf_counter() - start) / sum(seconds for _, seconds in own)
         for (turn, seconds), before in zip(own, befores, strict=True):
             turn.agent.take_lifted(turn.limits)

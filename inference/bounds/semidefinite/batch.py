@@ -6,6 +6,7 @@ forbidden, variables have no pairs, rows are far below their limits.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -15,6 +16,7 @@ from dmcmc.inference.runtime.types import Array, Ints
 
 Launch = Callable[[int], None]  # of a pass, for a step of a schedule
 
+ROUGH = 1000  # steps of a descent in which products may be rough: later they would cost more than they save
 _FAR = 1e15  # units: the limit of a row that is none
 _ROUND = 8  # vectors' lengths are multiples of it
 
@@ -32,8 +34,16 @@ class Arrays(Protocol):
         """Return a copy here."""
         ...
 
-    def product(self, left: Any, right: Any, out: Any, turned: bool = False) -> None:
-        """Set ``out`` to products of matrices, (agents, ., .) each; with those on the right turned round."""
+    def product(self, left: Any, right: Any, out: Any, turned: bool = False, rough: bool = False) -> None:
+        """Set ``out`` to products of matrices, (agents, ., .) each.
+
+        Parameters
+        ----------
+        turned
+            Whether those on the right are turned round.
+        rough
+            Whether what is multiplied may be rounded to 11 bits (TF32, on tensor cores).
+        """
         ...
 
     def smooth(self, given: tuple[Any, ...], found: tuple[Any, ...], shape: tuple[int, int, int]) -> Launch:
@@ -93,10 +103,14 @@ class Batch:
     targets
         One for each.
     arrays : Arrays
+    rough : int
+        Steps of a descent in which products may be.
     """
 
-    def __init__(self, descents: Sequence[Descent], targets: Sequence[Target], arrays: Arrays) -> None:
-        self.descents, self._arrays = descents, arrays
+    def __init__(
+        self, descents: Sequence[Descent], targets: Sequence[Target], arrays: Arrays, rough: int = ROUGH
+    ) -> None:
+        self.descents, self._arrays, self._rough = descents, arrays, rough
         self.shape = shape_of(descents, max(target.limits.size for target in targets))
         size, put, xp = self.shape, arrays.put, arrays.module
         agents, h, d, n = size.agents, size.h, size.d, size.n
@@ -177,7 +191,7 @@ class Batch:
         hidden, outer, shifts = self._points[0]
         slope_hidden, slope_outer, slope_shifts = self._slopes
         agents, k, by_variable = size.agents, size.k, (size.agents, size.k, size.h, size.d)
-        product = self._arrays.product
+        product = partial(self._arrays.product, rough=all(descent.steps < self._rough for descent in self.descents))
         product(hidden, hidden, self._products, turned=True)
         smooth(at)
         around = xp.matmul(self._select, outer)

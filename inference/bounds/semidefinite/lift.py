@@ -1,7 +1,7 @@
 """Semidefinite bounds of the rows of a dual ascent: better where a dense agent has many hidden variables."""
 
 import time
-from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.state import SHIFTS, DualState
 from dmcmc.inference.bounds.semidefinite.ascent import ascended
 from dmcmc.inference.bounds.semidefinite.certificate import Square, bounds_with, whole_square
-from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Target, room_bytes
+from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Point, Target, room_bytes
 from dmcmc.inference.bounds.semidefinite.network import Network, lay_out, takes
 from dmcmc.inference.bounds.semidefinite.start import STEPS
 from dmcmc.inference.dpop.division import LocalProblem
@@ -28,6 +28,15 @@ _TIMED, _LEAST_STEPS, _CERTIFICATE = 5, 8, 3  # steps: that tell their pace, tha
 _ASCENT = 0.25  # of the time may go to the ascent after a descent
 _SWEEP = 1e-8  # seconds of an ascent for a pair of values and each of some rows: an estimate
 _ENTRY, _PRODUCT = 7e-9, 3e-11  # seconds of a step for a pair of values, and for each vector of it: an estimate
+
+
+class Opened(NamedTuple):
+    """What a turn of a lift goes by: its descent and what that lowers; rows that still matter, and their limits."""
+
+    descent: Descent
+    target: Target
+    rows: Ints
+    limits: Floats
 
 
 class Lift:
@@ -94,38 +103,71 @@ class Lift:
         limits : (rows of the interface,) or None
             Utilities: what a row has to exceed to be in anything better. The row that is furthest beyond is lowered.
         """
-        state, start = self.state, time.perf_counter()
-        chosen = state.rows(rows)
-        chosen = chosen[state.bounds[chosen] > NEVER]
-        if self.exhausted or not chosen.size or state.backend.stop.over:
-            return
-        if seconds is not None and seconds < max(_LEAST_STEPS, self._setting_out) * self.pace:
+        start = time.perf_counter()
+        if seconds is not None and seconds < self.least_seconds:
             return  # all of it would be setting out
         with products_on_one_thread():
-            if self._descent is None:
-                self._descent = Descent(lay_out(state.local))
-            if self._descent.unit <= 0:
-                self.exhausted = True
+            opened = self.open(rows, limits)
+            if opened is None:
                 return
-            first, wanted = [start], self._limits(chosen, limits)
-            ascends = self._ascends and (seconds is None or self._ascent(chosen.size) <= _ASCENT * seconds)
+            first, stop = [start], self.state.backend.stop
+            ascends = self.ascends(opened, seconds)
 
             def more(made: int) -> bool:
                 if seconds is None:
-                    return made < (TRIAL if steps is None else steps) and not state.backend.stop.over
+                    return made < (TRIAL if steps is None else steps) and not stop.over
                 now = time.perf_counter()
                 if not made:
                     first[0] = now
                 elif made >= _TIMED:
                     self._pace = (now - first[0]) / made
-                ending = _CERTIFICATE * self.pace + ascends * self._ascent(chosen.size)
-                return now + ending < start + seconds and not state.backend.stop.over
+                return now + self.ending(opened, ascends) < start + seconds and not stop.over
 
-            square = self._descend(self._descent, chosen, wanted, more)
-            if square is not None:
-                self._lower(chosen, bounds_with(self._descent.network, square, chosen))
-                if ascends and not state.backend.stop.over:
-                    self._ascend(self._descent.network, square, chosen, wanted)
+            self.close(opened, opened.descent.run(opened.target, more), ascends)
+
+    @property
+    def least_seconds(self) -> float:
+        """The fewest seconds of one core that a turn is of use with, about."""
+        return max(_LEAST_STEPS, self._setting_out) * self.pace
+
+    def open(self, rows: Rows | None = None, limits: Array | None = None) -> Opened | None:
+        """Return what a turn goes by, as in :meth:`improve`; None where there is nothing to do."""
+        state = self.state
+        chosen = state.rows(rows)
+        chosen = chosen[state.bounds[chosen] > NEVER]
+        if self.exhausted or not chosen.size or state.backend.stop.over:
+            return None
+        if self._descent is None:
+            self._descent = Descent(lay_out(state.local))
+        if self._descent.unit <= 0:
+            self.exhausted = True
+            return None
+        wanted = self._limits(chosen, limits)
+        first = np.sort(np.argsort(wanted - state.bounds[chosen], kind="stable")[:_ROWS])
+        target = Target(self._descent.network.digits(chosen[first]), wanted[first])
+        return Opened(self._descent, target, chosen, wanted)
+
+    def ascends(self, opened: Opened, seconds: float | None) -> bool:
+        """Return whether an ascent is to follow a descent in so many seconds."""
+        return self._ascends and (seconds is None or self._ascent(opened.rows.size) <= _ASCENT * seconds)
+
+    def ending(self, opened: Opened, ascends: bool) -> float:
+        """Return about the seconds of one core that come after the steps."""
+        return _CERTIFICATE * self.pace + ascends * self._ascent(opened.rows.size)
+
+    def close(self, opened: Opened, point: Point, ascends: bool) -> None:
+        """Take in what steps have led to."""
+        descent, _, chosen, limits = opened
+        if not self._tried and len(descent.trial) == 2:
+            self._tried = True
+            half, end = descent.trial
+            beyond = float((self.state.bounds[chosen] - limits).max())
+            self.exhausted = end - _HOPE * (half - end) >= beyond
+        square = whole_square(descent.network, *descent.scaled(point))
+        if square is not None:
+            self._lower(chosen, bounds_with(descent.network, square, chosen))
+            if ascends and not self.state.backend.stop.over:
+                self._ascend(descent.network, square, chosen, limits)
 
     def _ascent(self, rows: int) -> float:
         """Return about the seconds of an ascent after a descent."""
@@ -137,17 +179,6 @@ class Lift:
             return np.zeros(chosen.size)
         wanted = self.state.layout.scale.encode_all(np.asarray(limits)[chosen])
         return np.zeros(chosen.size) if (wanted <= NEVER).any() else wanted.astype(np.float64)
-
-    def _descend(self, descent: Descent, chosen: Ints, limits: Floats, more: Callable[[int], bool]) -> Square | None:
-        """Make steps; return what they have led to."""
-        beyond = self.state.bounds[chosen] - limits
-        first = np.sort(np.argsort(-beyond, kind="stable")[:_ROWS])
-        point = descent.run(Target(descent.network.digits(chosen[first]), limits[first]), more)
-        if not self._tried and len(descent.trial) == 2:
-            self._tried = True
-            half, end = descent.trial
-            self.exhausted = end - _HOPE * (half - end) >= float(beyond.max())
-        return whole_square(descent.network, *descent.scaled(point))
 
     def _ascend(self, network: Network, square: Square, chosen: Ints, limits: Floats) -> None:
         """Shift utilities in the rows that are furthest beyond their limits; not again where none gains by it."""
@@ -164,6 +195,14 @@ class Lift:
         lower = bool((found < bounds[rows]).any())
         bounds[rows] = np.minimum(bounds[rows], found)
         return lower
+
+
+class LiftRequest(NamedTuple):
+    """A lift, and the rows and limits of :meth:`Lift.improve`."""
+
+    lift: Lift
+    rows: Rows | None
+    limits: Array | None
 
 
 def suits(local: LocalProblem) -> bool:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import naive
-from support.dense_agents import dense_agent as agent
+from support.lifts.dense_agents import dense_agent as agent
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD

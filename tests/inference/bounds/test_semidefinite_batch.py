@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.naive_batch import NaiveArrays, descents
+from support.lifts.naive_batch import NaiveArrays, descents
 
 from dmcmc.inference.bounds.semidefinite.batch import Batch, Shape, shape_of
 from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import EVEN, SLOPE, STEP

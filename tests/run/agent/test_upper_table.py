@@ -49,7 +49,8 @@ def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monke
         assert one.liftable(local)
     before = above.dual.bounds.copy()
     monkeypatch.setattr(lift, "TRIAL", 1 << 20)
-    above.lift(np.array([0, 2]), None, seconds=0.1)
+    request = above.lift_request(np.array([0, 2]), None)
+    request.lift.improve(0.1, None, request.rows, request.limits)
     assert (above.dual.bounds <= before).all() and (above.dual.bounds[[1, 3]] == before[[1, 3]]).all()
     assert above.pay(0.1) == 0.0  # before anybody can judge it
     above.lifted.improve(steps=3)

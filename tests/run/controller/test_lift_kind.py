@@ -4,6 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from dmcmc.inference.bounds.semidefinite.cuda import arrays, together
+from dmcmc.inference.bounds.semidefinite.lift import LiftRequest
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.run.controller.offer import SEMIDEFINITE, Grant
 from dmcmc.run.kinds.bound import Bound
@@ -22,7 +24,10 @@ class Pretending:
             exhausted=False, quick_to_lift=lambda seconds: quick, pay=lambda s: 2.5 if known else 0.0
         )
 
-    def lift_rows(self, limits, seconds):
+    def lift_request(self, limits):
+        return LiftRequest(self, None, limits)
+
+    def improve(self, seconds, steps, rows, limits):
         self.given.append(seconds)
 
     def take_lifted(self, limits):
@@ -57,3 +62,21 @@ def test_agents_have_a_thread_each_and_so_more_seconds_than_they_are_granted(thr
 def test_ascent_waits_until_it_is_known_what_a_lift_brings():
     agents = {0: Pretending(known=False), 1: Pretending(known=True)}
     assert [offer.agent for offer in Bound().offers(Standing(agents, {0: 3.0, 1: 5.0}))] == [1]
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_gpu_lifts_all_agents_at_once_in_all_of_their_seconds_where_it_has_room(monkeypatch, room):
+    asked = []
+
+    def lift(requests, backend, seconds):
+        asked.append(([request.lift for request in requests], seconds))
+        return room
+
+    monkeypatch.setattr(Backend, "bounds_on_gpu", lambda self, seconds: True)
+    monkeypatch.setattr(arrays, "lift_problem", lambda: None)
+    monkeypatch.setattr(together, "lift_on_gpu", lift)
+    agents = [Pretending(known=True), Pretending(known=False)]
+    work = slice_of(agents, 4)
+    SemidefiniteLift().carry_out(work, [Grant(SEMIDEFINITE, number, 1.5) for number in range(2)])
+    assert asked == [(agents, 3.0)]
+    assert [agent.given for agent in agents] == ([[], []] if room else [[3.0], [3.0]]) and len(work.brought) == 1

@@ -34,16 +34,10 @@ def lift_problem() -> str | None:
 
 
 class DeviceArrays:
-    """Arrays on the device; an :class:`.batch.Arrays`. Under Numba's simulator they are NumPy's.
+    """Arrays on the device; an :class:`.batch.Arrays`. Under Numba's simulator they are NumPy's."""
 
-    Parameters
-    ----------
-    tensor
-        Whether products may take tensor cores, which round what they multiply to 11 bits (TF32).
-    """
-
-    def __init__(self, tensor: bool = True) -> None:
-        self._device, self._simulated, self._tensor = shared_device(), not takes_threads(), tensor
+    def __init__(self) -> None:
+        self._device, self._simulated = shared_device(), not takes_threads()
         self._one, self._nothing = np.ones(1, dtype=np.float32), np.zeros(1, dtype=np.float32)
         self.module: Any = np if self._simulated else _cupy()
 
@@ -56,8 +50,8 @@ class DeviceArrays:
         found: Array = array if self._simulated else self.module.asnumpy(array)
         return found
 
-    def product(self, left: Any, right: Any, out: Any, turned: bool = False) -> None:
-        """Set ``out`` to products of matrices, (agents, ., .) in rows each; with those on the right turned round."""
+    def product(self, left: Any, right: Any, out: Any, turned: bool = False, rough: bool = False) -> None:
+        """Set ``out`` to products of matrices, (agents, ., .) in rows each; see :class:`.batch.Arrays`."""
         if self._simulated:
             np.matmul(left, right.transpose(0, 2, 1) if turned else right, out=out)
             return
@@ -71,7 +65,7 @@ class DeviceArrays:
             device.get_cublas_handle(), int(turned), 0, columns, rows, inner, self._one.ctypes.data,
             right.data.ptr, single, wide, high * wide, left.data.ptr, single, inner, rows * inner,
             self._nothing.ctypes.data, out.data.ptr, single, columns, rows * columns, agents,
-            _TF32 if self._tensor else _FLOAT32, _ANY,
+            _TF32 if rough else _FLOAT32, _ANY,
         )  # fmt: skip
 
     def smooth(

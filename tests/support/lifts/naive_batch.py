@@ -8,7 +8,7 @@ from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import EVEN, SLOPE, S
 from dmcmc.inference.bounds.semidefinite.descent import MOMENTUM, SPREAD, Descent, Target
 from dmcmc.inference.bounds.semidefinite.network import lay_out
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
-from support.dense_agents import dense_agent
+from support.lifts.dense_agents import dense_agent
 
 
 class NaiveArrays:
@@ -22,7 +22,7 @@ class NaiveArrays:
     def get(self, array):
         return array.copy()
 
-    def product(self, left, right, out, turned=False):
+    def product(self, left, right, out, turned=False, rough=False):
         out[:] = left @ (right.transpose(0, 2, 1) if turned else right)
 
     def smooth(self, given, found, shape):

@@ -1,0 +1,31 @@
+"""Semidefinite lifts of agents' rows: on the CPU, or on a GPU where that is worth it."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from dmcmc.inference.bounds.semidefinite.lift import LiftRequest
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.threads import run_parallel
+
+
+def lift_rows(requests: Sequence[LiftRequest], seconds: Sequence[float], backend: Backend) -> None:
+    """Lower the bounds of several agents' rows: of all at once on a GPU, or each on a thread of its own.
+
+    Parameters
+    ----------
+    seconds
+        For each; on threads each has as much longer as there are others beside it, on a GPU all have those of all.
+    """
+    together = sum(seconds)
+    if backend.bounds_on_gpu(together * backend.threads):
+        from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
+        from dmcmc.inference.bounds.semidefinite.cuda.together import lift_on_gpu
+
+        if lift_problem() is None and lift_on_gpu(requests, backend, together):
+            return
+    at_once = min(backend.threads, len(requests))
+    work = [
+        partial(request.lift.improve, at_once * own, None, request.rows, request.limits)
+        for request, own in zip(requests, seconds, strict=True)
+    ]
+    run_parallel(work, at_once, backend.stop)
