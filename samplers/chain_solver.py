@@ -141,13 +141,13 @@ def _in_a_team(chains: Chains, sampling: Sampling, threads: int) -> None:
     def sample(number: int) -> list[Array]:
         draws, tasks = chains.updates, chains.tasks(number, threads, halt, np.arange(begin, end))
         whole = not stop.over and run_watched(tasks, threads, stop, halt)
-        return chains.part(begin, end, draws, whole)
+        return chains.part(slice(begin, end), draws, whole)
 
     for number in range(len(chains.rounds)):
         parts = team.together(partial(sample, number))
         for rank, part in enumerate(parts):
             if rank != team.rank:
-                chains.take(*shares[rank], part)
+                chains.take(slice(*shares[rank]), part)
         if not all(part[0][0] for part in parts):
             break
     sampling.progress(1)

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -47,16 +47,44 @@ _PORTION = 2.0  # seconds of sampling, about, after which what is finished is ke
 _FIRST_LEAST = 0.02  # seconds of an agent's first bound
 
 
+class First(NamedTuple):
+    """What first tables come to on a rank.
+
+    Attributes
+    ----------
+    setup : Setup
+        As it is now.
+    agents : dict
+        This rank's, with their first tables.
+    sides : Sides
+        How those are indexed.
+    helped : Resumable or None
+        The chains of another rank's agent, a share of whose rows was sampled here: to go on with.
+    """
+
+    setup: Setup
+    agents: dict[int, Agent]
+    sides: Sides
+    helped: Resumable | None
+
+
+def team_of(setup: Setup, world: World) -> Team:
+    """Return the ranks that work on the rows of one agent with this rank; a context that all ranks enter and leave."""
+    helped = setup.helped_by(world.rank)
+    agents = setup.of_rank(world.rank) if helped is None else [helped]
+    return Team(world, agents[0] if any(setup.helpers) else None, helped is None)
+
+
 def first_tables(
     setup: Setup,
+    team: Team,
     world: World,
-    mine: Sequence[int],
     best: NDArray[np.int64] | None,
     advance: Callable[[int], None],
     near: Callable[[Mapping[int, Number]], bool],
     ended: Callable[[], bool],
-) -> tuple[Setup, dict[int, Agent], Sides]:
-    """Return the setup as it is now, this rank's agents with their first tables, and how those are indexed.
+) -> First:
+    """Make this rank's agents' first tables.
 
     An exact elimination that takes too long is given up; the agent is sampled instead, and ``setup.choices`` say so on
     all ranks. Sampling has a part of the time that is left, so that there soon is a first combination.
@@ -75,25 +103,24 @@ def first_tables(
     OutOfTime
         If eliminations were given up because nothing more is wanted: what would be sampled then is of no use.
     """
-    helped = setup.helped_by(world.rank)
-    served = [*mine] if helped is None else [helped]
-    with Team(world, served[0] if any(setup.helpers) else None, helped is None) as team:
-        checkpoint = None if team.rank else _checkpoint(setup, best)
-        eliminating = partial(_exact_tables, setup, served, advance, checkpoint, team)
-        exact, given_up = world.together(partial(team.run, eliminating))
-        sampled = world.merged({} if team.rank else given_up)
-        over: bool = bool(sampled) and world.decided(ended)
-        if over:
-            raise OutOfTime("out of time")
-        setup = setup.changed(sampled)
-        settings = _first_sampling(setup, best, advance)
-        sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
-        settings = replace(settings, team=team)
-        sampling = partial(_agents, setup, mine, exact, sides, settings, checkpoint, best, near)
-        if helped is not None:
-            sampling = partial(_help, setup, helped, sides, settings)
-        agents = world.together(partial(team.run, sampling))
-    return setup, agents, sides
+    helped, mine = setup.helped_by(world.rank), setup.of_rank(world.rank)
+    served = mine if helped is None else [helped]
+    checkpoint = None if team.rank else _checkpoint(setup, best)
+    eliminating = partial(_exact_tables, setup, served, advance, checkpoint, team)
+    exact, given_up = world.together(partial(team.run, eliminating))
+    sampled = world.merged({} if team.rank else given_up)
+    over: bool = bool(sampled) and world.decided(ended)
+    if over:
+        raise OutOfTime("out of time")
+    setup = setup.changed(sampled)
+    settings = _first_sampling(setup, best, advance)
+    sides = gather_sides(setup, world, world.together(partial(_row_lists, setup, mine, settings)), {})
+    settings = replace(settings, team=team)
+    if helped is not None:
+        helping = partial(_help, setup, helped, sides, settings)
+        return First(setup, {}, sides, world.together(partial(team.run, helping)))
+    sampling = partial(_agents, setup, mine, exact, sides, settings, checkpoint, best, near)
+    return First(setup, world.together(partial(team.run, sampling)), sides, None)
 
 
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
@@ -147,12 +174,12 @@ def _agents(
     return made
 
 
-def _help(setup: Setup, number: int, sides: Sides, settings: Sampling) -> dict[int, Agent]:
-    """Sample a share of the rows of another rank's agent, if that has no table of it yet."""
+def _help(setup: Setup, number: int, sides: Sides, settings: Sampling) -> Resumable | None:
+    """Sample a share of the rows of another rank's agent, if that has no table of it yet; return its chains."""
     method = setup.methods[number]
     if said_by_first(settings.team, False) and isinstance(registry.get(method), ChainSolver | BlockSolver):
-        _sampled(setup, method, [sides.lower.local(setup.division.locals[number])], settings)
-    return {}
+        return _sampled(setup, method, [sides.lower.local(setup.division.locals[number])], settings)[1][0]
+    return None
 
 
 def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | None:
@@ -224,7 +251,7 @@ def _sampled_agents(
             if local is not whole:  # exact for the listed rows only
                 table = replace(table, upper=None)
             agent = Agent(means, whole, table, LowerTable(local, run), weight=setup.surveys[number].weight)
-            agent.watched = watched
+            agent.watched, agent.team = watched, settings.team
             agent.price, agent.brought = setup.exact_price(number), [Brought(SAMPLE, table.seconds)]
             if setup.filters(number):
                 agent.filtered = FilteredTable(setup.limits.memory, setup.timed)

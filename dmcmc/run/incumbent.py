@@ -295,3 +295,14 @@ def total_of(roots: Mapping[int, Number | None], arithmetic: Arithmetic) -> Numb
             return arithmetic.lowest
         total += value
     return total
+
+
+def title_of(incumbent: Incumbent, kinds: Sequence[str], left: float) -> str:
+    """Return what a user wants to see while it works on; ``left`` in seconds."""
+    if incumbent.worth is None:  # not rank 0
+        return "improving"
+    outcome = incumbent.outcome
+    gap = outcome.gap
+    known = "no bound yet" if gap is None else f"bound {outcome.bound}, gap {100 * gap:.3g} %"
+    time_left = f", {max(0.0, left):.0f} s left" if left < float("inf") else ""
+    return f"improving: {outcome.objective}, {known}{time_left} ({', '.join(kinds) or 'prune'})"

@@ -16,10 +16,11 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
 from dmcmc.mpi.contents import Clock, latest
 from dmcmc.mpi.post import Post
+from dmcmc.mpi.team import Team
 from dmcmc.mpi.world import World
 from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.agent.agent import Agent
-from dmcmc.run.agent.loose_bound import clamped_sum, largest_sum, loose_bounds, whole_bound
+from dmcmc.run.agent.loose_bound import clamped_sum, largest_sums, loose_bounds, whole_bound
 from dmcmc.run.combining import Combined, Combining, may_end_by
 from dmcmc.run.controller.controller import Controller
 from dmcmc.run.controller.directive import Directive
@@ -29,9 +30,9 @@ from dmcmc.run.controller.report import Report
 from dmcmc.run.cycle import Cycle, run_cycle, run_outside
 from dmcmc.run.first_tables import first_tables
 from dmcmc.run.improve import Around, gap_of, improve_agents, slice_of
-from dmcmc.run.incumbent import Incumbent, total_of
+from dmcmc.run.incumbent import title_of, total_of
 from dmcmc.run.kinds.combine import LARGER
-from dmcmc.run.kinds.protocol import Standing
+from dmcmc.run.kinds.protocol import Slice, Standing
 from dmcmc.run.kinds.registry import OF_ALL, offers_of
 from dmcmc.run.metrics import Share, Work, checks_of, early_result, metrics_of, result_of
 from dmcmc.run.nodes import Sides, gather_sides
@@ -39,7 +40,9 @@ from dmcmc.run.planning.combination import slicing_seconds, will_prove
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.search import PAYS, Search
 from dmcmc.run.watch.progress import Progress
+from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.auto.survey import SAMPLER
+from dmcmc.samplers.contract.protocol import Resumable
 
 _LOOK = 0.05  # seconds between two looks at what is waited for
 
@@ -57,6 +60,8 @@ class Run:
         Told how it goes.
     explain
         Called with the setup when that has changed.
+    team
+        The ranks that work on the rows of one agent, of :func:`.team_of`; this rank alone if None.
 
     Attributes
     ----------
@@ -75,12 +80,20 @@ class Run:
     """
 
     sides: Sides
+    _helped: Resumable | None  # chains of an agent of another rank
     _largest: tuple[dict[int, Number], Number]  # at most what agents' factors are worth, and those between agents
 
     def __init__(
-        self, setup: Setup, world: World, search: Search, progress: Progress, explain: Callable[[Setup], None]
+        self,
+        setup: Setup,
+        world: World,
+        search: Search,
+        progress: Progress,
+        explain: Callable[[Setup], None],
+        team: Team | None = None,
     ) -> None:
         self.setup, self.world, self.search = setup, world, search
+        self.team, self._helped = team or Team(world, None, True), None
         self.progress, self.explain = progress, explain
         self.mine = setup.of_rank(world.rank)
         self.post = Post(world, setup.owner)
@@ -105,11 +118,11 @@ class Run:
         self.progress.stage("local tables", len(self.mine))
         chosen = self.setup
         if self._looks_for_gap:
-            self._largest = self.world.decided(partial(_largest_sums, self.setup))
+            self._largest = self.world.decided(partial(largest_sums, self.setup.division, self.setup.arithmetic))
         before, begun, searching = self.incumbent.utility, time.perf_counter(), not will_prove(chosen)
         with self.search.beside(searching, PAYS, moment=self.search.moment(chosen)):
-            self.setup, self.agents, self.sides = first_tables(
-                chosen, self.world, self.mine, self.search.best, self.progress.advance, self._near, self._ended
+            self.setup, self.agents, self.sides, self._helped = first_tables(
+                chosen, self.team, self.world, self.search.best, self.progress.advance, self._near, self._ended
             )
         self.incumbent.setup = self.setup
         if self.setup is not chosen:
@@ -262,7 +275,7 @@ class Run:
         """Carry out what is granted: for this rank's agents, then together with all ranks."""
         last = self._combining.last
         assert last is not None, "there has been no cycle"
-        self.progress.stage(_title(self.incumbent, directive.kinds, self.setup.backend.stop.left))
+        self.progress.stage(title_of(self.incumbent, directive.kinds, self.setup.backend.stop.left))
         if directive.of(BESIDE):
             self.search.engine.go_on()
         else:
@@ -278,7 +291,7 @@ class Run:
         around = Around(cycle.chosen, outsides, self.sides)
         slice = slice_of(self.setup, self.agents, around, directive, self._search, self._combining.enlarge, self._wait)
         if self._changed:
-            self._pruned = self.world.together(lambda: improve_agents(slice, directive))
+            self._pruned = self.world.together(partial(self.team.run, partial(self._improve_agents, slice, directive)))
             self._gather_sides()
         if directive.of(BOUND):
             self._suggest()
@@ -288,6 +301,15 @@ class Run:
                 kind.carry_out(slice, granted)
         self._name_work([kind for kind in directive.kinds if kind not in (BESIDE, GPU_SEARCH)])
         self._brought += slice.brought
+
+    def _improve_agents(self, slice: Slice, directive: Directive) -> bool:
+        """Let this rank's agents have what they are granted, or help another's; return whether rows were pruned."""
+        if self.team.rank > 0:
+            self._helped = improve_in_team.help_on(self._helped, self.setup.backend.threads, self.team)
+            return False
+        pruned = improve_agents(slice, directive)
+        improve_in_team.end(self.team)
+        return pruned
 
     def _suggest(self) -> None:
         """Let the search begin at what the shares of bounds say is good, too: of agents that share nothing."""
@@ -374,21 +396,3 @@ class Run:
         elif number in self.agents:
             work = Work(self.agents[number].table, None, None)
         return metrics_of(self.setup, number, work, self.world.rank, first, later)
-
-
-def _largest_sums(setup: Setup) -> tuple[dict[int, Number], Number]:
-    """Return what each agent's factors can be worth at most, and all that are between agents together."""
-    division, arithmetic = setup.division, setup.arithmetic
-    own = {local.agent: largest_sum(local.factors, arithmetic) for local in division.locals}
-    return own, largest_sum(division.crossing, arithmetic)
-
-
-def _title(incumbent: Incumbent, kinds: Sequence[str], left: float) -> str:
-    """Return what a user wants to see while it works on; ``left`` in seconds."""
-    if incumbent.worth is None:  # not rank 0
-        return "improving"
-    outcome = incumbent.outcome
-    gap = outcome.gap
-    known = "no bound yet" if gap is None else f"bound {outcome.bound}, gap {100 * gap:.3g} %"
-    time_left = f", {max(0.0, left):.0f} s left" if left < float("inf") else ""
-    return f"improving: {outcome.objective}, {known}{time_left} ({', '.join(kinds) or 'prune'})"

@@ -27,6 +27,7 @@ from dmcmc.run.compiling.warm_up import (
     warm_up_weighing,
 )
 from dmcmc.run.compiling.warm_up_gpu import settled, warm_up_gpu
+from dmcmc.run.first_tables import team_of
 from dmcmc.run.planning.combination import will_prove
 from dmcmc.run.planning.divided import Deal, Divided, dealing, divided, end_of, sharing_memory, soon_proven
 from dmcmc.run.planning.setup import Setup, deal_out, plan
@@ -185,8 +186,9 @@ def _from_tables_to_result(
         setup = search.engine.settle(setup)
     if explain is not None:
         stop = search.delay(world.decided(partial(_seconds_of, explain, setup)))
-    with watching.watched(stop), Interrupt(stop, armed=timed and ending is None):
-        run = Run(setup.ending(stop), world, search, progress, explain or _ignore)
+    armed = timed and ending is None
+    with watching.watched(stop), Interrupt(stop, armed=armed), team_of(setup, world) as team:
+        run = Run(setup.ending(stop), world, search, progress, explain or _ignore, team)
         watching.best = run.best_so_far
         try:
             run.first_tables()

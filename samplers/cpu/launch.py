@@ -25,6 +25,8 @@ from dmcmc.samplers.model.evaluation import chain_utilities, evaluate_rows
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.rounds import one_round
 
+Rows = slice | NDArray[np.int64]
+
 _NONE = np.iinfo(np.int64).min  # the utility of a row without a state
 _USED = 0.8  # of the time there is: what a pass is planned for, so that it ends cold
 _TRIED = 8  # trials of one chain that say how long others take
@@ -38,6 +40,8 @@ class Chains:
     ----------
     drawn : (rows,) int64
         Samples that each row has had, without repairs.
+    elsewhere : int
+        Draws made by other ranks.
     """
 
     def __init__(self, local: LocalProblem, sampling: Sampling, sampler: Sampler, kernel: Callable[..., int]) -> None:
@@ -54,7 +58,7 @@ class Chains:
         )
         self._begin()
         self.drawn = np.zeros(local.rows, dtype=np.int64)
-        self.seconds, self.draws = [0.0], [0]
+        self.seconds, self.draws, self.elsewhere = [0.0], [0], 0
         self.passes = 0
         self.plan(sampling.samples, sampling.runs, local.rows)
         self.seconds = [time.perf_counter() - start]
@@ -92,8 +96,8 @@ class Chains:
 
     @property
     def updates(self) -> int:
-        """Draws made so far."""
-        return sum(self.draws)
+        """Draws made so far, by all ranks."""
+        return sum(self.draws) + self.elsewhere
 
     def plan(self, samples: int, runs: int, rows: int) -> None:
         """Begin a pass: all of a sampler's rounds, with random bits of its own."""
@@ -161,23 +165,23 @@ class Chains:
         if not this.repair and made == (end - begin) * self.runs * this.temperatures.size:
             self.drawn[begin:end] += self.runs * this.temperatures.size
 
-    def part(self, begin: int, end: int, draws: int, whole: bool) -> list[Array]:
-        """Return what a round has made of some rows, for other ranks.
+    def part(self, rows: Rows, draws: int, whole: bool = True) -> list[Array]:
+        """Return what has been made of some rows, for other ranks.
 
         Parameters
         ----------
         draws
-            Made so far before the round.
+            Made before that.
         whole
             Whether there was time for all of it.
         """
         counts = np.array([whole, self.updates - draws], dtype=np.int64)
-        return [counts, self.drawn[begin:end], self.after[0][begin:end], self.after[1][begin:end]]
+        return [counts, self.drawn[rows], self.after[0][rows], self.after[1][rows]]
 
-    def take(self, begin: int, end: int, part: Sequence[Array]) -> None:
-        """Take what another rank's round has made of some rows."""
-        counts, self.drawn[begin:end], self.after[0][begin:end], self.after[1][begin:end] = part
-        self.draws.append(int(counts[1]))
+    def take(self, rows: Rows, part: Sequence[Array]) -> None:
+        """Take what another rank has made of some rows."""
+        counts, self.drawn[rows], self.after[0][rows], self.after[1][rows] = part
+        self.elsewhere += int(counts[1])
 
     def pace(self) -> float:
         """Return the seconds that a draw takes, from a few trials of one row over all temperatures."""
@@ -223,7 +227,7 @@ class Chains:
         deadline, halt = time.perf_counter() + seconds, np.zeros(1, dtype=np.uint8)
         stop = self.sampling.backend.stop.by(deadline)
         while (left := deadline - time.perf_counter()) > 0.05 * seconds:
-            pace = max(1e-9, sum(self.seconds) / max(1, self.updates))
+            pace = max(1e-9, sum(self.seconds) / max(1, sum(self.draws)))
             sweeps = (
                 _USED * left * threads / (pace * rows.size * len(self.local.hidden))
             )  # of all runs of a row together

@@ -1,7 +1,7 @@
 """Rows of one agent sampled on with block moves, and whether single draws are frozen where they are."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,6 +12,7 @@ from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.blocks.room import Priced
 from dmcmc.samplers.blocks.search import BlockSearch
 from dmcmc.samplers.blocks.sweep_kernels import mobility, total
@@ -85,6 +86,14 @@ class BlockChains:
         search.forget()
         z = search.anneal(z, int(np.iinfo(np.int64).max), halt)
         self.states[row] = z[: len(self.local.hidden)]
+
+    def part(self, rows: NDArray[np.int64], draws: int) -> list[Array]:
+        """Return the states of some rows, for other ranks."""
+        return [self.states[rows]]
+
+    def take(self, rows: NDArray[np.int64], part: Sequence[Array]) -> None:
+        """Take what another rank has made of some rows."""
+        self.states[rows] = part[0]
 
     def table(self) -> SampledTable:
         """Return the table as it is, its values computed anew from the states."""

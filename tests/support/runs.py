@@ -22,6 +22,7 @@ from dmcmc.mpi.world import World
 from dmcmc.run import solve as solving
 from dmcmc.run.compiling import first_time
 from dmcmc.run.compiling.warm_up import warm_up_solving
+from dmcmc.run.first_tables import team_of
 from dmcmc.run.planning.setup import prepare
 from dmcmc.run.rank import Run
 from dmcmc.run.search import begin
@@ -52,7 +53,8 @@ def begun(problem, *, world=None, stop=None, change=lambda setup: setup, explain
     start = time.perf_counter()
     if stop is None:
         stop = NO_STOP if config.budget.time is None else Stop(start + config.budget.time)
-    return Run(setup.ending(stop), world, begin(setup, world, stop, start, Silent()), Silent(), explain)
+    search = begin(setup, world, stop, start, Silent())
+    return Run(setup.ending(stop), world, search, Silent(), explain, team_of(setup, world))
 
 
 def finished(run, direct=lambda directive: directive, improve=Run.improve):

@@ -25,7 +25,9 @@ from dmcmc.run.agent.pruning import Pruning, limits_of
 from dmcmc.run.agent.rows import rows_of
 from dmcmc.run.agent.upper_table import UpperTable
 from dmcmc.run.controller.offer import Brought
+from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
+from dmcmc.samplers.contract.team import ALONE, Team
 from dmcmc.samplers.methods.block_chains import BlockChains, frozen
 
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
@@ -80,6 +82,8 @@ class Agent:
         Whether it goes on with block moves where its chains turn out to be frozen.
     tightened : bool
         Whether its bound has been tightened beyond limits of its rows.
+    team : Team
+        The ranks among which rows that are sampled on are divided.
     """
 
     means: Means
@@ -96,6 +100,7 @@ class Agent:
     filtered: FilteredTable | None = None
     watched: bool = False
     tightened: bool = False
+    team: Team = ALONE
 
     @property
     def may_search(self) -> bool:
@@ -199,7 +204,7 @@ class Agent:
                 done = chains.table()
                 chains = BlockChains(self.below.local, self.means.sampling, chains.states, done.seconds, done.updates)
                 self.below.chains = chains
-        chains.improve(rows, seconds, self.means.backend.threads)
+        improve_in_team.improve(chains, rows, seconds, self.means.backend.threads, self.team)
         self.table = replace(chains.table(), upper=self.table.upper)
 
     def take_exact(self, table: SampledTable) -> None:

@@ -50,6 +50,12 @@ def largest_sum(factors: Sequence[Factor], arithmetic: Arithmetic) -> Number:
     return total
 
 
+def largest_sums(division: Division, arithmetic: Arithmetic) -> tuple[dict[int, Number], Number]:
+    """Return what each agent's factors can be worth at most, and all that are between agents together."""
+    own = {local.agent: largest_sum(local.factors, arithmetic) for local in division.locals}
+    return own, largest_sum(division.crossing, arithmetic)
+
+
 def clamped_sum(numbers: Sequence[Number], arithmetic: Arithmetic) -> Number:
     """Return a sum of encoded numbers; −∞ where one of them is."""
     return arithmetic.lowest if any(map(arithmetic.is_lowest, numbers)) else sum(numbers)

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.mpi.team import Team
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth
 from dmcmc.run.controller.directive import Directive
@@ -75,8 +76,9 @@ class PrivateRun(Run):
         incumbent: PrivateIncumbent,
         progress: Progress,
         valued: Callable[[Known], Worth | None],
+        team: Team | None = None,
     ) -> None:
-        super().__init__(setup, world, cast(Search, _NoSearch(incumbent)), progress, lambda setup: None)
+        super().__init__(setup, world, cast(Search, _NoSearch(incumbent)), progress, lambda setup: None, team)
         self.best, self.valued = Known(), valued
 
     def take(self, known: Known) -> None:

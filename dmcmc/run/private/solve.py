@@ -36,7 +36,7 @@ from dmcmc.results.result import AgentMetrics, Result
 from dmcmc.run.compiling.warm_up import warm_up_filtering, warm_up_planning, warm_up_solving, warm_up_weighing
 from dmcmc.run.compiling.warm_up_gpu import settled, warm_up_gpu
 from dmcmc.run.cycle import Cycle, run_cycle
-from dmcmc.run.first_tables import first_tables
+from dmcmc.run.first_tables import first_tables, team_of
 from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of, work_of
 from dmcmc.run.nodes import Sides
@@ -137,9 +137,10 @@ class _Run:
         setup, factors = self._plan(view, NO_STOP)
         start += warm_up_solving(setup, world, self.progress, solve, stoppable=False)
         self.progress.stage("local tables", len(self.mine))
-        setup, agents, sides = first_tables(
-            setup, world, self.mine, None, self.progress.advance, near=lambda bounds: False, ended=lambda: False
-        )
+        with team_of(setup, world) as team:
+            setup, agents, sides, _ = first_tables(
+                setup, team, world, None, self.progress.advance, near=lambda bounds: False, ended=lambda: False
+            )
         self.progress.stage("combining")
         tables = {number: agent.exported() for number, agent in agents.items()}
         clocks = {a: Clock(table.seconds, checks_of(setup, a, table)) for a, table in tables.items()}
@@ -175,8 +176,8 @@ class _Run:
             parts = world.gather(world.together(lambda: value_of(counted, known)))
             return None if parts is None else worth_of_all(parts, view.problem, view.division.constants)
 
-        with Interrupt(stop, armed=True):
-            run = PrivateRun(setup.ending(stop), world, incumbent, progress, valued)
+        with Interrupt(stop, armed=True), team_of(setup, world) as team:
+            run = PrivateRun(setup.ending(stop), world, incumbent, progress, valued, team)
             run.take(self._first(view, setup.ending(stop)))
             try:
                 run.first_tables()

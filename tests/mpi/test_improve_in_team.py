@@ -1,0 +1,133 @@
+"""Rows that several ranks sample on are those that one would make of them."""
+
+import threading
+
+import numpy as np
+import pytest
+from support.runs import hard_problem
+
+from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.model.arithmetic import choose_arithmetic
+from dmcmc.samplers import registry
+from dmcmc.samplers.contract.protocol import Sampling
+from dmcmc.samplers.contract.team import ALONE
+from dmcmc.samplers.cpu.chain_kernels import compile_chains
+from dmcmc.samplers.cpu.launch import Chains
+from dmcmc.samplers.improve_in_team import end, help_on, improve
+from dmcmc.samplers.methods.block_chains import BlockChains
+
+LIMIT = 600  # seconds, against hanging
+
+
+class Member:
+    """One of some threads, each of which stands for a rank."""
+
+    def __init__(self, rank, made, barrier):
+        self.rank, self.size, self._made, self._barrier = rank, len(made), made, barrier
+
+    def together(self, work):
+        self._made[self.rank] = [np.array(array) for array in work()]
+        self._barrier.wait(LIMIT)
+        parts = list(self._made)
+        self._barrier.wait(LIMIT)
+        return parts
+
+
+class FixedWork(Chains):
+    """Chains that sample on by a pass of some samples, however long that takes."""
+
+    def improve(self, rows, seconds, threads):
+        self.plan(20, 2, rows.size)
+        for number in range(len(self.rounds)):
+            for task in self.tasks(number, 1, np.zeros(1, dtype=np.uint8), rows):
+                task()
+
+
+class FixedBlocks(BlockChains):
+    """Block moves that only gain, in each row."""
+
+    def improve(self, rows, seconds, threads):
+        for row in rows.tolist():
+            self.states[row] = np.minimum(self.states[row] + row % 2, self.local.domains[list(self.local.hidden)] - 1)
+
+
+def chains_of(local):
+    sampler = registry.get("gibbs").sampler
+    return FixedWork(local, Sampling(choose_arithmetic(local.factors)), sampler, compile_chains(sampler))
+
+
+def local_problem():
+    return next(local for local in divide(hard_problem(variables=6, agents=3, domain=9)).locals if local.rows > 1)
+
+
+def in_a_team(size, chains, rows, turns):
+    """Let the first of some members sample on, turn by turn; the others help."""
+    made, barrier, kept = [None] * size, threading.Barrier(size), list(chains)
+
+    def first():
+        member = Member(0, made, barrier)
+        for _ in range(turns):
+            improve(chains[0], rows, 1.0, 1, member)
+        end(member)
+
+    def other(rank):
+        kept[rank] = help_on(chains[rank], 1, Member(rank, made, barrier))
+
+    threads = [
+        threading.Thread(target=first if rank == 0 else other, args=() if rank == 0 else (rank,))
+        for rank in range(size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(LIMIT)
+        assert not thread.is_alive()
+    return kept
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+def test_rows_that_are_sampled_on_in_a_team_are_those_of_one_rank(size):
+    local = local_problem()
+    rows = np.arange(0, local.rows, 2)
+    alone = chains_of(local)
+    for _ in range(2):
+        improve(alone, rows, 1.0, 1, ALONE)
+    kept = in_a_team(size, [chains_of(local) for _ in range(size)], rows, turns=2)
+    for one in kept:
+        for mine, expected in zip(one.after, alone.after, strict=True):
+            np.testing.assert_array_equal(mine[rows], expected[rows])
+        np.testing.assert_array_equal(one.drawn, alone.drawn)
+    assert kept[0].updates == alone.updates and kept[0].elsewhere > 0
+    assert sum(kept[0].draws) < alone.updates, "others have done their part"
+
+
+def test_helpers_go_on_from_the_first_ranks_rows_even_where_theirs_are_others():
+    local, size = local_problem(), 3
+    chains = [chains_of(local) for _ in range(size)]
+    rows = np.arange(local.rows)
+    for one in chains[1:]:
+        one.after[1][:] = one.local.domains[list(local.hidden)] - 1
+    improve(alone := chains_of(local), rows, 1.0, 1, ALONE)
+    kept = in_a_team(size, chains, rows, turns=1)
+    np.testing.assert_array_equal(kept[0].states, alone.states)
+
+
+def test_helpers_change_to_block_moves_with_the_first_rank(monkeypatch):
+    from dmcmc.samplers import improve_in_team
+
+    monkeypatch.setattr(improve_in_team, "BlockChains", FixedBlocks)
+    local, size = local_problem(), 3
+    chains = [chains_of(local) for _ in range(size)]
+    rows, states = np.arange(local.rows), chains[0].states.copy()
+    first = FixedBlocks(local, chains[0].sampling, states)
+    alone = FixedBlocks(local, chains[0].sampling, states)
+    alone.improve(rows, 1.0, 1)
+    kept = in_a_team(size, [first, *chains[1:]], rows, turns=1)
+    assert all(isinstance(one, FixedBlocks) for one in kept)
+    np.testing.assert_array_equal(first.states, alone.states)
+    assert (first.states != states).any()
+
+
+def test_a_helper_without_chains_hears_the_end():
+    local = local_problem()
+    assert in_a_team(2, [chains_of(local), None], np.arange(local.rows), turns=0)[1] is None

@@ -1,0 +1,53 @@
+"""More ranks than agents: those without one work on the rows of others', from first tables on to the end."""
+
+import json
+
+import pytest
+from support.ranks import needs_mpirun, start
+from support.runs import hard_problem
+
+from dmcmc.formats import native
+
+SAMPLING_ON = """
+import json, sys
+from dmcmc.formats import native
+from dmcmc.mpi.world import connect
+from dmcmc.run.controller.offer import SAMPLE, Grant
+from support.runs import begun, finished
+
+def on(directive):
+    grants = (Grant(SAMPLE, 0, 0.5), Grant(SAMPLE, 1, 0.5))
+    return directive._replace(grants=grants, stop=len(first) == 2)
+
+def noted(run, directive):
+    first.append(drawn(run))
+    run.improve(directive)
+
+def drawn(run):
+    chains = [run._helped] if run._helped else [agent.below.chains for agent in run.agents.values()]
+    return [sum(one.draws) for one in chains]
+
+problem, world, first = native.load(sys.argv[1]), connect(), []
+local = {"method": "gibbs", "runs": 1, "samples": 2, "bound": "none"}
+run = begun(problem, world=world, local=local, budget={"time": 600})
+result = finished(run, on, noted)
+parts = world.gather((world.rank, run.team.size, *first[0], *drawn(run)))
+if result is not None:
+    print(json.dumps({"parts": parts, "result": json.loads(result.to_json())}))
+"""
+
+
+@needs_mpirun
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_all_ranks_of_an_agent_sample_on(tmp_path, ranks):
+    problem = hard_problem(variables=6, agents=2, domain=12)
+    native.save(problem, tmp_path / "problem.npz")
+    (tmp_path / "driver.py").write_text(SAMPLING_ON)
+    done = start(ranks, str(tmp_path / "driver.py"), str(tmp_path / "problem.npz"))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert sorted(team for _, team, *_ in found["parts"]) == {2: [1, 1], 3: [1, 2, 2], 5: [2, 2, 3, 3, 3]}[ranks]
+    assert all(after > before for _, _, before, after in found["parts"]), "each has drawn more"
+    result = found["result"]
+    assert problem.evaluate(result["assignment"]).objective == result["objective"]
+    assert sum(agent["updates"] for agent in result["agents"]) == sum(after for *_, after in found["parts"])
