@@ -7,7 +7,7 @@ import time
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 
 from dmcmc.cli.calendar import check_options
 from dmcmc.cli.delivery import Work, deliver
@@ -29,7 +29,15 @@ if TYPE_CHECKING:
     from dmcmc.mpi.world import World
     from dmcmc.run.watch.interrupt import Ending
 
-J = TypeVar("J", bound=Work)  # what every rank needs
+
+class _Told(Work, Protocol):
+    """A job of which rank 0 tells the others what they need."""
+
+    def told(self, world: "World") -> Self:
+        """Return what other ranks are told of what rank 0 knows."""
+
+
+J = TypeVar("J", bound=_Told)
 
 _GRACE = 2.0  # seconds
 _FORWARDING = 0.5  # seconds; less than the grace
@@ -87,7 +95,7 @@ def _prepare_together(world: "World", arguments: Namespace, prepare: Callable[[N
             ready = prepare(arguments)
         except (Exception, KeyboardInterrupt) as error:
             ready, failure = exit_code(error), error
-    told = ready.told(world) if isinstance(ready, _Job) else ready
+    told = ready if isinstance(ready, int) else ready.told(world)
     try:
         found = world.bcast(told)
     finally:
@@ -104,8 +112,8 @@ class _Job(NamedTuple):
     explain: bool
     share_assignment: bool = False
 
-    def told(self, world: "World") -> "_Job":
-        """Return what other ranks are told of what rank 0 knows."""
+    def told(self, world: "World") -> Self:
+        """Leave out a problem that is dealt out."""
         from dmcmc.run.planning.divided import is_dealt_out
 
         dealt = self.problem is not None and is_dealt_out(self.problem, self.config, world)

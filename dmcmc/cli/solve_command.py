@@ -2,7 +2,7 @@
 
 import sys
 from argparse import Namespace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 from dmcmc.cli.calendar import check_options, set_defaults
 from dmcmc.cli.inputs import check_run, explainer, options_of
@@ -17,7 +17,7 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
-from dmcmc.run.planning.divided import sharing_memory
+from dmcmc.run.planning.divided import is_dealt_out, sharing_memory
 from dmcmc.run.undivided.marginals import marginals, with_max_marginals
 from dmcmc.run.undivided.sums import sums
 from dmcmc.run.watch.interrupt import Ending
@@ -30,11 +30,16 @@ class Job(NamedTuple):
     """What every rank knows before the work starts; ``logarithms``: utilities are ln of the file's numbers."""
 
     config: Config
-    problem: Problem
+    problem: Problem | None  # None where rank 0 alone works on it, or hands each rank its agents' parts
     task: Literal["mpe", "pr", "count", "mar", "max-marginals"]
     logarithms: bool
     explain: bool
     max_marginals: bool = False
+
+    def told(self, world: World) -> Self:
+        """Leave out a problem that other ranks do not need: it is dealt out, or rank 0 does all."""
+        alone = self.task != "mpe" or (self.problem is not None and is_dealt_out(self.problem, self.config, world))
+        return self._replace(problem=None) if alone else self
 
 
 def prepare(arguments: Namespace) -> Job:
@@ -119,17 +124,20 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
     """
     config, problem = job.config, job.problem
     alone = sharing_memory(config, World())
-    if job.task in ("mar", "max-marginals"):
-        return marginals(problem, alone, job.task) if world.rank == 0 else None
-    if job.task in ("pr", "count"):
-        return sums(problem, alone, job.task) if world.rank == 0 else None
-    split = config.combine.method == "mini-bucket" and problem.n_agents == 1 and config.algorithm == "dmcmc"
+    if job.task != "mpe":
+        if world.rank != 0 or problem is None:
+            return None
+        if job.task == "mar" or job.task == "max-marginals":
+            return marginals(problem, alone, job.task)
+        return sums(problem, alone, job.task)
+    single = problem is not None and problem.n_agents == 1
+    split = config.combine.method == "mini-bucket" and single and config.algorithm == "dmcmc"
     if split and config.local.method != "auto":
         raise ConfigError(f"--z: one agent sends no messages that {config.local.method} could split; leave it out")
     if split and world.rank != 0:
         return None
     result: Result | None
-    if split:
+    if split and problem is not None:
         from dmcmc.run.undivided.single_agent import solve_single_agent
 
         if job.explain:
@@ -142,6 +150,6 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
         with progress_for(world.rank, config.budget.time) as progress:
             settings = sharing_memory(config, world)
             result = solve(problem, settings, world, progress, explainer(job.explain), ending)
-    if result is not None and job.max_marginals:
+    if result is not None and problem is not None and job.max_marginals:
         result = with_max_marginals(result, problem, alone)
     return explained(result) if result is not None and job.logarithms else result

@@ -5,6 +5,7 @@ import math
 import re
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,11 +16,15 @@ from support.ranks import lines
 
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
+from dmcmc.cli.solve_command import TASKS, Job
+from dmcmc.config.configuration import config_of
+from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings
 from dmcmc.formats import registry as formats
 from dmcmc.inference.model.sparse import tabulate
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
+from dmcmc.run.planning import divided
 from dmcmc.run.undivided.sums import sums
 
 MEMORY = 1 << 28
@@ -332,3 +337,16 @@ def test_real_instances_are_solved_to_their_optimum(solved, row):
     found = solved(path_of(row))
     assert found["status"] == "optimal"
     assert found["objective"] == pytest.approx(float(row["optimum"]), abs=6e-4)
+
+
+def test_other_ranks_are_not_told_of_a_problem_that_is_dealt_out_or_that_rank_0_works_on_alone(monkeypatch):
+    ranks, config = SimpleNamespace(rank=0, size=4, local_size=4), config_of(Document("", {"problem": {"file": "-"}}))
+
+    def told(problem, task="mpe"):
+        return Job(config, problem, task, False, False).told(ranks).problem
+
+    several, single = random_problem(1, 6, 3, 3, 8), random_problem(1, 6, 1, 3, 8)
+    assert told(several) is several
+    assert [told(several, task) for task in TASKS[1:]] == [None] * 4
+    monkeypatch.setattr(divided, "_LARGE", 0)
+    assert told(several) is None and told(single) is single
