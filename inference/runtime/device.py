@@ -2,7 +2,8 @@
 
 import ctypes
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -85,6 +86,30 @@ def is_out_of_memory(error: Exception) -> bool:
     """Return whether an error says that the device's memory is used up."""
     text = f"{type(error).__name__} {error}".upper()
     return "OUT_OF_MEMORY" in text or "OUT OF MEMORY" in text
+
+
+class Claims:
+    """Who wants the GPU alone: many short launches would each wait for a long one beside them."""
+
+    def __init__(self) -> None:
+        self._claims = 0
+
+    @property
+    def any(self) -> bool:
+        """Whether somebody does: what goes on beside all else rests."""
+        return self._claims > 0
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Claim it."""
+        self._claims += 1
+        try:
+            yield
+        finally:
+            self._claims -= 1
+
+
+CLAIMS = Claims()
 
 
 class Device:

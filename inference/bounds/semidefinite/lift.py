@@ -51,7 +51,7 @@ class Lift:
     def __init__(self, state: DualState) -> None:
         self.state = state
         self._descent: Descent | None = None
-        self._tried, self._ascends, self._ascended = False, True, 0.0
+        self._tried, self._ascends, self._ascended, self._certified = False, True, 0.0, 0.0
         self._pace = 0.0
         self._values = sum(int(state.local.domains[v]) for v in state.local.hidden)
         fits = self._values <= _MOST_VALUES and room_bytes(self._values) <= ACCOUNT.part(_SHARE, _MOST_BYTES)
@@ -153,11 +153,12 @@ class Lift:
 
     def ending(self, opened: Opened, ascends: bool) -> float:
         """Return about the seconds of one core that come after the steps."""
-        return _CERTIFICATE * self.pace + ascends * self._ascent(opened.rows.size)
+        certificate = max(_CERTIFICATE * self.pace, self._certified)
+        return certificate + ascends * self._ascent(opened.rows.size)
 
     def close(self, opened: Opened, point: Point, ascends: bool) -> None:
         """Take in what steps have led to."""
-        descent, _, chosen, limits = opened
+        (descent, _, chosen, limits), start = opened, time.perf_counter()
         if not self._tried and len(descent.trial) == 2:
             self._tried = True
             half, end = descent.trial
@@ -166,6 +167,7 @@ class Lift:
         square = whole_square(descent.network, *descent.scaled(point))
         if square is not None:
             self._lower(chosen, bounds_with(descent.network, square, chosen))
+            self._certified = time.perf_counter() - start
             if ascends and not self.state.backend.stop.over:
                 self._ascend(descent.network, square, chosen, limits)
 

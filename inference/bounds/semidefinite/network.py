@@ -63,15 +63,16 @@ class Network(NamedTuple):
     @property
     def unit(self) -> float:
         """Half the spread of a pair's utilities, in the scale: what descents measure in; 0 where nothing varies."""
-        spreads = []
-        for u in range(self.starts.size - 1):
-            mine = slice(self.starts[u], self.starts[u + 1])
-            for v in range(u + 1, self.starts.size - 1):
-                block = self.pairs[mine, self.starts[v] : self.starts[v + 1]]
-                live = block[block >= THRESHOLD]
-                if live.any():
-                    spreads.append(float(live.astype(np.float64).var()))
-        return float(np.sqrt(np.mean(spreads))) / 2 if spreads else 0.0
+        first, live = self.starts[:-1], self.pairs >= THRESHOLD
+        entries = np.where(live, self.pairs, 0).astype(np.float64)
+        count, total, square = (
+            np.add.reduceat(np.add.reduceat(one, first, axis=0, dtype=np.float64), first, axis=1)
+            for one in (live, entries, entries * entries)
+        )
+        varied = np.triu(square > 0, 1)
+        count, total, square = count[varied], total[varied], square[varied]
+        spreads = np.maximum(0.0, square / count - (total / count) ** 2)
+        return float(np.sqrt(spreads.mean())) / 2 if spreads.size else 0.0
 
 
 def takes(local: LocalProblem) -> bool:

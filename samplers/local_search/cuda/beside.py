@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.deadline import Stop
-from dmcmc.inference.runtime.device import is_out_of_memory
+from dmcmc.inference.runtime.device import CLAIMS, is_out_of_memory
 from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.samplers.local_search.cuda.chains import DeviceChains, Schedule
 from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
@@ -140,7 +140,7 @@ class Beside:
         while not chains.through:
             if self._over:
                 return False
-            if self._allowed <= 0:
+            if self._allowed <= 0 or CLAIMS.any:
                 waited += _LOOK
                 self._leave.wait(_LOOK)
                 continue

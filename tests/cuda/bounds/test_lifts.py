@@ -81,6 +81,7 @@ def test_lifts_on_the_gpu_lower_bounds_as_on_the_cpu_and_go_on_where_they_were()
     before = [decoded(lift) for lift in there]
     for steps in (2, 2):
         for lift in here:
+            lift._ascends = False
             lift.improve(steps=steps)
         assert lift_on_gpu([LiftRequest(lift, None, None) for lift in there], Backend("cuda", 2), steps=steps)
     for one, other, values, above in zip(here, there, worth, before, strict=True):
