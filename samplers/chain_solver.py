@@ -76,8 +76,10 @@ class ChainSolver:
     def load(self, problems: Sequence[LocalProblem], sampling: Sampling, updates: int) -> None:
         """Load what sampling agents uses on a GPU, where so many draws would be worth the way there."""
         if sampling.backend.samples_on_gpu(updates):
-            kernel, little = compile_chains(self.sampler), replace(sampling, samples=_LITTLE)
-            _sample_on_gpu(self.sampler, [Chains(local, little, self.sampler, kernel) for local in problems])
+            kernel = compile_chains(self.sampler)
+            for runs in sorted({1, sampling.runs}):  # a taste, and more: threads may share columns otherwise
+                little = replace(sampling, samples=_LITTLE, runs=runs)
+                _sample_on_gpu(self.sampler, [Chains(local, little, self.sampler, kernel) for local in problems])
 
     def start(self, problems: Sequence[LocalProblem], sampling: Sampling) -> list["Chains | DeviceChains"]:
         """Sample every agent, to go on with later: on the GPU where that is quicker, else spread over the threads.
@@ -269,8 +271,9 @@ def _sample_on_gpu(sampler: Sampler, planned: Sequence[Chains]) -> list[NDArray[
     keys = [(int(chains.key[0]), int(chains.key[1])) for chains in planned]
     models, rounds = [chains.model for chains in planned], [chains.rounds for chains in planned]
     begun = [chains.after for chains in planned] if rounds[0] and rounds[0][0].warm else None
+    timed = planned[0].sampling.backend.stop is not NO_STOP  # it would be compiled in the time that there is
     try:
-        return sample_rows(sampler, models, keys, rounds, planned[0].runs, begun=begun)
+        return sample_rows(sampler, models, keys, rounds, planned[0].runs, begun=begun, at_hand=timed)
     except Exception as error:
         if not is_out_of_memory(error):
             raise

@@ -1,7 +1,7 @@
 """Several agents' chain models as one set of arrays for the GPU, and how a launch over their rows is divided."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -156,7 +156,13 @@ def _words_at_once(largest: int) -> int:
 
 
 def choose_launch(
-    batch: Batch, runs: int, group: int, shared_limit: int, processors: int, registers: int
+    batch: Batch,
+    runs: int,
+    group: int,
+    shared_limit: int,
+    processors: int,
+    registers: int,
+    stages: Collection[int] = (),
 ) -> Launch | None:
     """Choose blocks from the problem's sizes and the card, or return None where no block fits.
 
@@ -173,6 +179,8 @@ def choose_launch(
         Multiprocessors.
     registers
         Threads that a multiprocessor's registers allow.
+    stages
+        How columns are staged by preference: one of these, where any of them fits.
     """
     whole = turn = 0
     for head in batch.heads:
@@ -183,7 +191,7 @@ def choose_launch(
     value = 1 if batch.shape.small else 2
     rows = Counter(batch.heads[:, ROWS].tolist())
     chains, total = max(max(rows) * runs, group), sum(r * agents for r, agents in rows.items()) * runs
-    best: tuple[tuple[float, int, int], Launch] | None = None
+    best: tuple[tuple[bool, float, int, int], Launch] | None = None
     for stage, buffer in ((WHOLE, whole + slack), (TURNS, 2 * (turn + slack)), (SINGLE, turn + slack), (GLOBAL, 0)):
         for threads in _THREADS:
             shared = 8 * buffer + n * threads * value
@@ -195,7 +203,7 @@ def choose_launch(
             blocks = sum(-(-r * runs // used) * agents for r, agents in rows.items())
             resident = min(registers // threads, shared_limit // (shared + 1024)) or 1
             active = min(min(blocks, resident * processors) * threads, total)
-            score = (active * _WORTH[stage], min(blocks, processors), -_THREADS.index(threads))
+            score = (stage in stages, active * _WORTH[stage], min(blocks, processors), -_THREADS.index(threads))
             if best is None or score > best[0]:
                 best = score, Launch(batch.shape._replace(stage=stage), threads, buffer, shared)
     return best and best[1]

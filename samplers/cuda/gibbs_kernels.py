@@ -59,7 +59,7 @@ from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.start_kernels import START_BLOCK
 
 # Where columns are read from: device memory; shared memory, a variable's, two variables' in turns, all of the agent's.
-GLOBAL, SINGLE, TURNS, WHOLE = range(4)
+STAGES = GLOBAL, SINGLE, TURNS, WHOLE = range(4)
 WORD = np.uint64
 
 

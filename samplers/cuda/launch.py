@@ -12,7 +12,7 @@ from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.batch import alike, choose_launch, fit_bytes, heads_of, pack
 from dmcmc.samplers.cuda.best_kernels import keep_best
 from dmcmc.samplers.cuda.chain_kernels import chains_kernel, join_models
-from dmcmc.samplers.cuda.gibbs_kernels import gibbs_kernel
+from dmcmc.samplers.cuda.gibbs_kernels import STAGES, Shape, gibbs_kernel
 from dmcmc.samplers.cuda.joint import choose_lanes, join
 from dmcmc.samplers.cuda.joint_kernels import joint_kernel
 from dmcmc.samplers.cuda.words import HIDDEN, ROWS, RUNS, STATES_BEFORE, VARIABLES, VIOLATION
@@ -23,6 +23,7 @@ from dmcmc.samplers.model.rounds import Round
 _REGISTERS = 80  # of a thread of the Gibbs kernel: what hides latency best
 _JOINT_REGISTERS = 40  # of a thread of the kernel of joint proposals, about
 _THREADS, _MOST_THREADS = 64, 512  # a block of chains without shared memory
+_LAUNCHED: set[Shape] = set()  # what the Gibbs kernels are for that this process has launched
 
 Key = tuple[int, int]
 States = NDArray[Any]
@@ -37,6 +38,7 @@ def sample_rows(
     runs: int,
     limit: int | None = None,
     begun: Sequence[Begun] | None = None,
+    at_hand: bool = False,
 ) -> list[States | None]:
     """Run a sampler's rounds on all rows of some agents.
 
@@ -48,6 +50,8 @@ def sample_rows(
         Bytes of device memory that the states of a launch may take; None takes a quarter of the device's limit.
     begun
         For each agent what its rows are worth and their states, which a first round that is warm begins at.
+    at_hand
+        Rather a kernel that has been launched before than the best one, which may have to be compiled.
 
     Returns
     -------
@@ -59,7 +63,7 @@ def sample_rows(
     for _, group in groupby(order, key=lambda i: alike(models[i])):
         members = list(group)
         mine, my_keys = [models[i] for i in members], [keys[i] for i in members]
-        launcher = _launcher(sampler, mine, my_keys, runs, [this for i in members for this in rounds[i]])
+        launcher = _launcher(sampler, mine, my_keys, runs, [this for i in members for this in rounds[i]], at_hand)
         if launcher is None:
             continue
         found = launcher.run([rounds[i] for i in members], limit, begun and [begun[i] for i in members])
@@ -181,12 +185,17 @@ class _Launcher:
 
 
 def _launcher(
-    sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int, rounds: Sequence[Round]
+    sampler: Sampler,
+    models: Sequence[ChainModel],
+    keys: Sequence[Key],
+    runs: int,
+    rounds: Sequence[Round],
+    at_hand: bool = False,
 ) -> _Launcher | None:
     """Prepare the kernel that is made for a sampler, if there is one, or the one around its functions."""
     functions = sampler.init, sampler.step
     if functions == (gibbs.init, gibbs.step):
-        return _gibbs(sampler, models, keys, runs)
+        return _gibbs(sampler, models, keys, runs, at_hand)
     plain = not sampler.exchange and not any(this.warm or this.repair or this.descent for this in rounds)
     if plain and functions == (metropolis.init, metropolis.step):
         return _joint(models, keys, runs) or _chains(sampler, models, keys, runs)
@@ -219,18 +228,23 @@ def _joint(models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Lau
     return _Launcher(batch.heads, small, chains, 1, 0, start)
 
 
-def _gibbs(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int) -> _Launcher | None:
+def _gibbs(
+    sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], runs: int, at_hand: bool
+) -> _Launcher | None:
     """Prepare the Gibbs kernel."""
     device, batch = shared_device(), pack(models, keys, runs)
     group = runs if sampler.exchange else 1
-    launch = choose_launch(batch, runs, group, *gpu_limits(_REGISTERS))
+    shape = batch.shape._replace(exchange=sampler.exchange)
+    ready = [stage for stage in STAGES if at_hand and shape._replace(stage=stage) in _LAUNCHED]
+    launch = choose_launch(batch, runs, group, *gpu_limits(_REGISTERS), stages=ready)
     if launch is None:
         return None
+    shape = shape._replace(stage=launch.shape.stage)
     table = device.upload("chains table", batch.table)
     ints = device.upload("chains ints", batch.ints)
     scales = device.upload("chains scales", batch.scales)
     penalties = device.upload("chains penalties", np.array([m.penalty for m in models]))
-    kernel = gibbs_kernel(launch.shape._replace(exchange=sampler.exchange), _REGISTERS)
+    kernel = gibbs_kernel(shape, _REGISTERS)
 
     def start(turn: _Turn) -> None:
         arguments = (
@@ -239,6 +253,7 @@ def _gibbs(sampler: Sampler, models: Sequence[ChainModel], keys: Sequence[Key], 
         )  # fmt: skip
         device.allow_shared(kernel, arguments, launch.shared)
         kernel[turn.blocks, launch.threads, 0, launch.shared](*arguments)
+        _LAUNCHED.add(shape)
 
     return _Launcher(batch.heads, batch.shape.small, launch.threads, group, 0, start)
 

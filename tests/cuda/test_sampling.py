@@ -10,9 +10,9 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
-from dmcmc.samplers.cuda import words
+from dmcmc.samplers.cuda import launch, words
 from dmcmc.samplers.cuda.batch import choose_launch, pack
-from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE
+from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE, gibbs_kernel
 from dmcmc.samplers.cuda.joint import choose_lanes
 from dmcmc.samplers.cuda.launch import _chunks, sample_rows
 from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
@@ -157,6 +157,25 @@ def test_columns_are_staged_as_the_shared_memory_allows():
     assert stages == sorted(stages, reverse=True)
     assert stages[0] == WHOLE and stages[-1] == GLOBAL and set(stages) <= {WHOLE, TURNS, SINGLE, GLOBAL}
     assert choose_launch(batch, 100, 1, 8, 132, 768) is None
+
+
+def test_a_kernel_that_is_at_hand_comes_first_where_it_fits(monkeypatch):
+    local = random_local(1, 0, domain=12)
+    batch = pack([build_model(local)], [(1, 2)], 100)
+    assert choose_launch(batch, 100, 1, 200_000, 132, 768).shape.stage == WHOLE
+    assert choose_launch(batch, 100, 1, 200_000, 132, 768, [GLOBAL]).shape.stage == GLOBAL
+    assert choose_launch(batch, 100, 1, 500, 132, 768, [WHOLE]).shape.stage == GLOBAL
+
+    made = []
+    monkeypatch.setattr(launch, "_LAUNCHED", {batch.shape._replace(stage=GLOBAL)})
+    monkeypatch.setattr(launch, "gpu_limits", lambda registers: (200_000, 132, 768))
+    monkeypatch.setattr(
+        launch, "gibbs_kernel", lambda shape, registers: made.append(shape.stage) or gibbs_kernel(shape, registers)
+    )
+    for at_hand in (True, False, True):
+        model = build_model(local)
+        sample_rows(gibbs.SAMPLER, [model], [(1, 2)], [[Round(np.ones(1, dtype=np.float32))]], 1, at_hand=at_hand)
+    assert made == [GLOBAL, WHOLE, WHOLE]
 
 
 @pytest.mark.parametrize("exchange", [False, True])

@@ -62,3 +62,13 @@ def test_without_an_end_there_is_one_pass_of_all_that_is_asked_for(monkeypatch):
     gpu = Gpu(monkeypatch, 1e-6)
     started(NO_STOP)
     assert len(gpu.passes) == 1 and gpu.now > 9.9
+
+
+def test_what_the_first_pass_and_later_ones_launch_is_loaded_before(monkeypatch):
+    gpu = Gpu(monkeypatch, 1e-6)
+    given = []
+    monkeypatch.setattr(chain_solver, "_sample_on_gpu", lambda sampler, planned: given.append(planned[0].runs))
+    problem = random_problem(8, variables=8, agents=1, domain=3, factors=14)
+    sampling = Sampling(choose_arithmetic(problem.factors), runs=10, samples=100, backend=Backend(device="cuda"))
+    registry.get("gibbs").load(list(divide(problem).locals), sampling, 1000)
+    assert gpu.passes == [] and given == [1, 10]
