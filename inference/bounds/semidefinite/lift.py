@@ -50,6 +50,7 @@ class Lift:
 
     def __init__(self, state: DualState) -> None:
         self.state = state
+        self._network: Network | None = None
         self._descent: Descent | None = None
         self._tried, self._ascends, self._ascended, self._certified = False, True, 0.0, 0.0
         self._pace = 0.0
@@ -130,6 +131,11 @@ class Lift:
         """The fewest seconds of one core that a turn is of use with, about."""
         return max(_LEAST_STEPS, self._setting_out) * self.pace
 
+    def lay_out(self) -> Network:
+        """Return the agent's factors as a lift has them; many small arrays, so several threads would be no quicker."""
+        self._network = self._network or lay_out(self.state.local)
+        return self._network
+
     def open(self, rows: Rows | None = None, limits: Array | None = None) -> Opened | None:
         """Return what a turn goes by, as in :meth:`improve`; None where there is nothing to do."""
         state = self.state
@@ -138,7 +144,7 @@ class Lift:
         if self.exhausted or not chosen.size or state.backend.stop.over:
             return None
         if self._descent is None:
-            self._descent = Descent(lay_out(state.local))
+            self._descent = Descent(self.lay_out())
         if self._descent.unit <= 0:
             self.exhausted = True
             return None

@@ -60,6 +60,9 @@ def lift_on_gpu(
         if opened is not None:
             turns.append(_Turn(request.lift, opened))
 
+    for request in requests:
+        if not request.lift.exhausted and not backend.stop.over:
+            request.lift.lay_out()
     with products_on_one_thread():
         run_parallel([partial(begin, request) for request in requests], backend.threads, backend.stop)
         if not turns or backend.stop.over:
