@@ -105,13 +105,20 @@ class Batch:
     arrays : Arrays
     rough : int
         Steps of a descent in which products may be.
+    rows : int
+        At least so many rows are laid out: array libraries compile for what they add up.
     """
 
     def __init__(
-        self, descents: Sequence[Descent], targets: Sequence[Target], arrays: Arrays, rough: int = ROUGH
+        self,
+        descents: Sequence[Descent],
+        targets: Sequence[Target],
+        arrays: Arrays,
+        rough: int = ROUGH,
+        rows: int = 0,
     ) -> None:
         self.descents, self._arrays, self._rough = descents, arrays, rough
-        self.shape = shape_of(descents, max(target.limits.size for target in targets))
+        self.shape = shape_of(descents, max(rows, *(target.limits.size for target in targets)))
         size, put, xp = self.shape, arrays.put, arrays.module
         agents, h, d, n = size.agents, size.h, size.d, size.n
         self._columns = [_columns(descent, d) for descent in descents]
@@ -133,6 +140,7 @@ class Batch:
         self._marginals = xp.zeros((agents, h, n), dtype=np.float32)
         self._maxima = xp.zeros((agents, h, h), dtype=np.float32)
         self._entries = xp.zeros((agents, size.k, n), dtype=np.float32)
+        self._squares = xp.zeros((agents, size.k, size.k), dtype=np.float32)
         self._take_rows(targets)
 
     def run(self, more: Callable[[int], int]) -> list[Point]:
@@ -203,7 +211,9 @@ class Batch:
         entries = entries.reshape(by_variable)
         best = entries.max(axis=3)
         total = self._maxima.sum(axis=(1, 2), dtype=np.float64) / 2
-        left = self._constants + (around * around).sum(axis=2) + (best * self._live).sum(axis=2, dtype=np.float64)
+        product(around, around, self._squares, turned=True)
+        squares = self._squares.reshape(agents, -1)[:, :: k + 1]
+        left = self._constants + squares + (best * self._live).sum(axis=2, dtype=np.float64)
         left += total[:, None]
         most = left.max(axis=1)
 

@@ -20,6 +20,7 @@ from dmcmc.inference.bounds.semidefinite.start import spectral_start
 from dmcmc.inference.runtime.types import Floats, Ints
 
 Singles = NDArray[np.float32]
+Start = Callable[[Network, float], tuple[Singles, Singles]]
 
 # Tried on meetings of 50 variables with both kinds of tables: temperature and step, in units, go down with the number
 # of steps, whatever the time that there is.
@@ -97,6 +98,12 @@ def room_bytes(n: int) -> int:
 class Descent:
     """A descent for one network.
 
+    Parameters
+    ----------
+    network : Network
+    start : callable
+        Returns the vectors of hidden values and the shifts that it begins with, for the network and the unit.
+
     Attributes
     ----------
     unit : float
@@ -111,12 +118,12 @@ class Descent:
         What was left of the target after half a :data:`TRIAL`, and after all of it, in the scale, about.
     """
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: Network, start: Start = spectral_start) -> None:
         self.network, self.unit, self.steps = network, network.unit, 0
         self.trial: list[float] = []
         if self.unit <= 0:
             return  # nothing varies
-        hidden, shifts = spectral_start(network, self.unit)
+        hidden, shifts = start(network, self.unit)
         vectors = np.concatenate([hidden, np.zeros((sum(network.shape), hidden.shape[1]), dtype=np.float32)])
         self.point = Point(vectors, shifts)
         self.means = Point(np.zeros_like(vectors), np.zeros_like(self.point.shifts))

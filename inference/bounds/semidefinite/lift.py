@@ -22,7 +22,7 @@ from dmcmc.inference.runtime.types import Array, Floats, Ints
 _RANK = 1 / 2  # of the values, at most, is how many vectors a descent has
 _MOST_VALUES, _MOST_BYTES, _SHARE = 4096, 1 << 30, 1 / 16  # values; for the work on one agent: bytes, of the memory
 _MOST_ROWS, _LEAST_HIDDEN, _DENSE = 1 << 12, 30, 0.2  # of pairs; with fewer triangles are as good
-_ROWS = 64  # are lowered at a time: those that are furthest beyond their limits
+ROWS = 64  # are lowered at a time: those that are furthest beyond their limits
 _HOPE = 2.0  # times what the second half of a trial has brought may come after it
 _TIMED, _LEAST_STEPS, _CERTIFICATE = 5, 8, 3  # steps: that tell their pace, that a turn has at least, and that end it
 _ASCENT = 0.25  # of the time may go to the ascent after a descent
@@ -149,7 +149,7 @@ class Lift:
             self.exhausted = True
             return None
         wanted = self._limits(chosen, limits)
-        first = np.sort(np.argsort(wanted - state.bounds[chosen], kind="stable")[:_ROWS])
+        first = np.sort(np.argsort(wanted - state.bounds[chosen], kind="stable")[:ROWS])
         target = Target(self._descent.network.digits(chosen[first]), wanted[first])
         return Opened(self._descent, target, chosen, wanted)
 
@@ -179,7 +179,7 @@ class Lift:
 
     def _ascent(self, rows: int) -> float:
         """Return about the seconds of an ascent after a descent."""
-        return self._ascended or _SWEEP * (SHIFTS + min(rows, _ROWS)) * self._values**2
+        return self._ascended or _SWEEP * (SHIFTS + min(rows, ROWS)) * self._values**2
 
     def _limits(self, chosen: Ints, limits: Array | None) -> Floats:
         """Return rows' limits in the scale; none where a row has none."""
@@ -191,7 +191,7 @@ class Lift:
     def _ascend(self, network: Network, square: Square, chosen: Ints, limits: Floats) -> None:
         """Shift utilities in the rows that are furthest beyond their limits; not again where none gains by it."""
         state, start = self.state, time.perf_counter()
-        first = np.sort(np.argsort(limits - state.bounds[chosen], kind="stable")[:_ROWS])
+        first = np.sort(np.argsort(limits - state.bounds[chosen], kind="stable")[:ROWS])
         rows = chosen[first][state.bounds[chosen[first]] > NEVER]
         if rows.size:
             self._ascends = self._lower(rows, ascended(state.local, network, square, rows, state.backend.stop))

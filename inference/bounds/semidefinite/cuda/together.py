@@ -8,19 +8,21 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dmcmc.inference.bounds.dual.scale import Scale
 from dmcmc.inference.bounds.semidefinite.batch import Batch, Shape, shape_of
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import MOST_DOMAIN, DeviceArrays
-from dmcmc.inference.bounds.semidefinite.descent import LOOK, Descent, Point, Target
-from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, Opened
-from dmcmc.inference.bounds.semidefinite.network import lay_out
+from dmcmc.inference.bounds.semidefinite.descent import LOOK, Descent, Point, Singles, Target
+from dmcmc.inference.bounds.semidefinite.lift import ROWS, Lift, LiftRequest, Opened
+from dmcmc.inference.bounds.semidefinite.network import Network
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import PIECE, Stop
 from dmcmc.inference.runtime.device import CLAIMS, is_out_of_memory, shared_device
+from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.products import products_on_one_thread
 from dmcmc.inference.runtime.threads import run_parallel
 
+_LOADED = 16  # agents, at most, of a step that loads what all use
 _LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
 _LOG = logging.getLogger(__name__)
 _MOST_STEPS = 2 * LOOK  # between two looks at the time: nothing says beforehand that the device has become slow
@@ -94,28 +96,58 @@ def lift_on_gpu(
 
 
 def load_lifts(locals_: Sequence[LocalProblem]) -> None:
-    """Compile what such agents use on the GPU, or find it on disk; open the libraries for it."""
-    for d in sorted({max(2, *(int(local.domains[v]) for v in local.hidden)) for local in locals_}):
-        table = np.arange(d * d).reshape(d, d) % 7
-        factors = tuple(Factor.of(scope, table) for scope in ((0, 1), (1, 2), (0, 2), (2, 3)))
-        descent = Descent(lay_out(LocalProblem(0, (3,), (0, 1, 2), factors, np.full(4, d))))
-        Batch([descent], [Target(np.zeros((1, 1), dtype=np.int64), np.zeros(1))], DeviceArrays()).run(_by_steps(1))
+    """Compile what such agents use on the GPU, or find it on disk; open the libraries for it.
+
+    Kernels depend on how many numbers are added up, so this is a step of agents as large, of made-up utilities.
+    """
+    locals_ = locals_[:_LOADED]
+    descents = [Descent(_made_up(local), _from_nothing) for local in locals_]
+    targets = [Target(descent.network.digits(np.arange(_rows_of(local))), np.zeros(_rows_of(local)))
+               for descent, local in zip(descents, locals_, strict=True)]  # fmt: skip
+    Batch(descents, targets, DeviceArrays(), rows=max(map(_rows_of, locals_))).run(_by_steps(1))
+
+
+def _made_up(local: LocalProblem) -> Network:
+    """Return a network of the size of an agent's."""
+    sizes = [int(local.domains[v]) for v in local.hidden]
+    starts = np.cumsum([0, *sizes], dtype=np.int64)
+    n, owner = int(starts[-1]), np.repeat(np.arange(len(sizes)), sizes)
+    pairs = np.add.outer(np.arange(n), np.arange(n)).astype(np.int32) % 7
+    pairs[owner[:, None] == owner] = 0
+    shape = local.interface_shape
+    crossing = tuple(np.zeros((d, n), dtype=np.int64) for d in shape)
+    return Network(starts, owner, pairs, np.zeros(n, dtype=np.int64), crossing, (), shape, Scale(0, True, 0, 0))
+
+
+def _from_nothing(network: Network, unit: float) -> tuple[Singles, Singles]:
+    """Return vectors and shifts that are 0."""
+    n, h = network.owner.size, network.starts.size - 1
+    return np.zeros((n, max(1, n // 3)), dtype=np.float32), np.zeros((h, n), dtype=np.float32)
+
+
+def _rows_of(local: LocalProblem) -> int:
+    """Return how many rows are laid out for an agent: fewer may matter."""
+    return min(ROWS, local.rows)
 
 
 def _rows(turns: Sequence[_Turn]) -> int:
-    return max(turn.opened.target.limits.size for turn in turns)
+    return max(_rows_of(turn.lift.state.local) for turn in turns)
 
 
 def _fits(shape: Shape, backend: Backend) -> bool:
     """Return whether the device has room, and kernels can count what there is."""
     room = min(backend.limit(), shared_device().unused() // backend.sharers) // 2
+    left = ACCOUNT.left()  # here it is laid out first
+    if left is not None and shape.bytes > left // 2:
+        return False
     return shape.d <= MOST_DOMAIN and shape.bytes <= room and shape.agents * shape.n**2 < _LARGEST
 
 
 def _descend(turns: Sequence[_Turn], arrays: DeviceArrays, more: Callable[[int], int]) -> list[Point] | None:
     """Make steps; None where the device's memory is used up."""
     try:
-        return Batch([t.opened.descent for t in turns], [t.opened.target for t in turns], arrays).run(more)
+        descents, targets = [t.opened.descent for t in turns], [t.opened.target for t in turns]
+        return Batch(descents, targets, arrays, rows=_rows(turns)).run(more)
     except Exception as error:
         if not is_out_of_memory(error):
             raise
