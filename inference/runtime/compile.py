@@ -19,11 +19,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from types import MethodType
 from typing import Any
 
 import numba
-from numba.core import event
-from numba.core.caching import NullCache
+from numba.core import entrypoints, event
+from numba.core.caching import FunctionCache, NullCache
+from numba.core.runtime import rtsys
 
 from dmcmc.inference.runtime.cache import kernel_folder
 from dmcmc.inference.runtime.types import Array
@@ -207,7 +209,24 @@ class _CacheWhenUsed:
                         kernel.enable_caching()
                     except RuntimeError:  # there is nowhere to write to
                         kernel._cache = NullCache()
+                made: Any = kernel._cache
+                if type(made) is FunctionCache:
+                    made.load_overload = MethodType(_load, made)
         return getattr(kernel._cache, name)
+
+
+def _load(cache: Any, signature: Any, context: Any) -> Any:
+    """Return what the disk has of a kernel, or None; without all that Numba imports and registers to compile one.
+
+    The compiler asks for that itself when it begins. What compiled code calls by name has to be there: the memory of
+    arrays, hashes, and what extensions bring.
+    """
+    import numba.cpython.hashing  # noqa: F401  # not at the top: processes that load no kernel need neither
+
+    rtsys.initialize(context)
+    entrypoints.init_all()
+    with cache._guard_against_spurious_io_errors():
+        return cache._load_overload(signature, context)
 
 
 @contextmanager
