@@ -44,8 +44,10 @@ class Clock(NamedTuple):
 
 def latest(clocks: Iterable[Clock]) -> Clock:
     """Return when the last of some has come: of seconds and of checks, each for itself."""
-    known = [Clock(), *clocks]
-    return Clock(max(clock.seconds for clock in known), max(clock.checks for clock in known))
+    seconds, checks = 0.0, 0
+    for clock in clocks:
+        seconds, checks = max(seconds, clock.seconds), max(checks, clock.checks)
+    return Clock(seconds, checks)
 
 
 class Utils(NamedTuple):

@@ -273,7 +273,8 @@ def guarantee_of(parts: Divided, agents: Sequence[AgentMetrics]) -> tuple[Guaran
 def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object]:
     """Return what was chosen, as plain data."""
     names = setup.problem.agents
-    words = {id(choice): _choice(choice) for choice in setup.choices}  # many agents have the same one
+    different = {id(choice): choice for choice in setup.choices}  # many agents have the same one
+    words = {number: _choice(choice) for number, choice in different.items()}
     helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
     return {
         "arithmetic": setup.arithmetic.dtype.name,

@@ -364,7 +364,9 @@ class Problem:
 
     def assignment(self, values: Sequence[int] | NDArray[np.int64]) -> dict[str, Label]:
         """Return value indices as a mapping from variable name to label."""
-        return {name: self.label(i, int(values[i])) for i, name in enumerate(self.variables)}
+        indices = np.asarray(values)[: self.n_variables].tolist()
+        own = zip(self.variables, self.labels, indices, strict=True)
+        return {name: value if labels is None else labels[value] for name, labels, value in own}
 
     def values_of(self, assignment: Mapping[str, Label]) -> NDArray[np.int64]:
         """Return a mapping from variable name to label as value indices; the inverse of :meth:`assignment`."""
