@@ -85,6 +85,12 @@ def _following(starts: Sequence[NDArray[np.int64]], pieces: Sequence[Array]) -> 
     return np.concatenate([*moved, shifts[-1:]]), np.concatenate(pieces)
 
 
+def laid_out(scopes: Sequence[Sequence[int]]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return where scopes start when they stand one after another, and their variables."""
+    start = np.array([0, *accumulate(map(len, scopes))], dtype=np.int64)
+    return start, np.array([v for s in scopes for v in s], dtype=np.int64)
+
+
 def flatten(scopes: Sequence[Sequence[int]], tables: Sequence[Array], dtype: np.dtype[Any] | None = None) -> FlatTables:
     """Lay tables out one after another.
 
@@ -102,9 +108,10 @@ def flatten(scopes: Sequence[Sequence[int]], tables: Sequence[Array], dtype: np.
         dtype = max(kinds, key=lambda d: (d.kind == "f", d.itemsize)) if kinds else np.dtype(np.int32)
         tables = [table if table.dtype == dtype else _recast(table, dtype) for table in tables]
     parts = [table.reshape(-1) for table in tables]
+    start, scope = laid_out(scopes)
     return FlatTables(
-        scope_start=np.array([0, *accumulate(map(len, scopes))], dtype=np.int64),
-        scope=np.array([v for s in scopes for v in s], dtype=np.int64),
+        scope_start=start,
+        scope=scope,
         at=np.array([0, *accumulate(p.size for p in parts)], dtype=np.int64),
         data=np.concatenate(parts) if parts else np.zeros(0, dtype=dtype),
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
-from dmcmc.inference.model.flat import FlatTables, flatten, magnitudes
+from dmcmc.inference.model.flat import FlatTables, flatten, laid_out, magnitudes
 from dmcmc.inference.model.tables import as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import LARGEST, Known, Memo, digest
@@ -267,7 +267,10 @@ class Problem:
     @cached_property
     def kin(self) -> Known:
         """What has been worked out of problems that differ from it in names and entries alone, where it is small."""
-        start, scope = self.flat.scope_start, self.flat.scope
+        if self.n_variables + len(self.factors) > LARGEST:
+            return Known()
+        flat: FlatTables | None = self.__dict__.get("flat")  # no copy of all tables for their scopes alone
+        start, scope = laid_out([f.scope for f in self.factors]) if flat is None else (flat.scope_start, flat.scope)
         if self.n_variables + start.size + scope.size > LARGEST:
             return Known()
         key = digest(np.array(self.n_agents), self.domains, self.owner, start, scope)

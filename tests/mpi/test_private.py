@@ -17,6 +17,7 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.dpop.pseudotree import completed, depth_first, neighbours_of
+from dmcmc.inference.model.flat import flatten
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
 from dmcmc.run.parts.view import view_of
 from dmcmc.run.planning import divided
@@ -283,3 +284,18 @@ def test_what_every_rank_knows_of_all_agents_takes_few_bytes():
     taken, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert taken < 300 * agents  # some 1,600 each as tuples and dictionaries
+
+
+def test_exact_agents_tables_are_not_copied_into_one_array(tmp_path, monkeypatch):
+    agent_files.write(secret_problem(), tmp_path / "parts", 1 << 30)
+    settings = settings_of(Document("", {"local": {"method": "exact"}}))
+    warm = solve_directory(tmp_path / "parts", settings)
+    seen = []
+
+    def flat(problem):
+        seen.append(problem.n_variables)
+        return flatten([f.scope for f in problem.factors], [f.table for f in problem.factors])
+
+    monkeypatch.setattr(Problem, "flat", property(flat))
+    result = solve_directory(tmp_path / "parts", settings)
+    assert result.objective == warm.objective and not seen

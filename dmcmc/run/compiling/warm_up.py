@@ -212,7 +212,8 @@ def _needs(setup: Setup, stoppable: bool, numbers: Sequence[np.dtype[Any]]) -> _
         stoppable, *["plain"] * (polish == "none"), *["rows"] * bool(budget and providers),
     ]  # fmt: skip
 
-    compact = is_compact(setup.problem.flat, setup.problem.n_variables)  # else chains have other columns
+    # Else chains have other columns. Where there are none, all tables need not be one array.
+    compact = methods <= {"exact"} or is_compact(setup.problem.flat, setup.problem.n_variables)
     what += ["wide columns"] * (not compact)
     lifted = bool(budget and providers) and any(map(suits, setup.division.locals))
     what += ["lifted"] * lifted
