@@ -29,7 +29,7 @@ from dmcmc.run.kinds.eliminate import Eliminated, eliminate_in_turn
 from dmcmc.run.nodes import Sides, gather_sides
 from dmcmc.run.planning.setup import Setup
 from dmcmc.samplers import registry
-from dmcmc.samplers.auto.choose import FIRST_SHARE, Choice, bound_seconds, sampled_choice
+from dmcmc.samplers.auto.choose import FIRST_SHARE, SOON, Choice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
 from dmcmc.samplers.contract.protocol import Resumable, SampledTable, Sampling
@@ -40,7 +40,8 @@ from dmcmc.samplers.row_choice import choose_rows
 
 _FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
 _SOME, _ALL = 0.5, 0.8  # of the time budget: then exact agents give up; where all agents are
-_SAMPLED = 0.2  # of the time that is left goes to the first samples at most
+_PLANNED = 2.0  # times what eliminations should take: then they are given up, where other agents wait for a table
+_SAMPLED = 0.2  # of the time that is left, or soon over, goes to the first samples at most
 _LEAST = 0.1  # seconds that exact agents get even when the budget is over
 _GRACE = 0.25  # seconds beyond the budget, and after Ctrl-C, for a first answer that is worth something
 _PORTION = 2.0  # seconds of sampling, about, after which what is finished is kept
@@ -126,7 +127,7 @@ def first_tables(
 def _first_sampling(setup: Setup, best: NDArray[np.int64] | None, advance: Callable[[int], None]) -> Sampling:
     """Return what local solvers are told for first tables."""
     stop = setup.backend.stop.later(_GRACE) if setup.timed else NO_STOP
-    seconds = _SAMPLED * max(0.0, setup.backend.stop.until - _now()) if setup.timed else None
+    seconds = _SAMPLED * _soon(setup) if setup.timed else None
     known = None if setup.config.polish == "none" else best
     backend = replace(setup.backend, stop=stop)
     return replace(setup.sampling(), progress=advance, backend=backend, seconds=seconds, incumbent=known)
@@ -336,8 +337,18 @@ def _exact_end(setup: Setup) -> float:
     budget = setup.config.budget.time
     if budget is None:
         return float("inf")
-    share = _ALL if all(method == "exact" for method in setup.methods) else _SOME
-    return max(setup.backend.stop.until - (1 - share) * budget, _now() + _LEAST)
+    if all(method == "exact" for method in setup.methods):
+        return max(setup.backend.stop.until - (1 - _ALL) * budget, _now() + _LEAST)
+    end = setup.backend.stop.until - (1 - _SOME) * budget
+    if setup.config.local.method == "auto":  # what is given up is offered again, when all have a table
+        planned = sum(choice.seconds for choice in setup.choices if choice.method == "exact")
+        end = min(end, _now() + max(_SOME * min(budget, SOON), _PLANNED * planned))
+    return max(end, _now() + _LEAST)
+
+
+def _soon(setup: Setup) -> float:
+    """Return the seconds that first tables have a share of: what comes later goes where the gap is."""
+    return min(SOON, max(0.0, setup.backend.stop.until - _now()))
 
 
 def _first_bounds(setup: Setup, agents: Sequence[Agent], near: Callable[[], bool]) -> None:
@@ -380,7 +391,7 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> Allowance:
     )
     if not setup.timed:
         return Allowance(effort, sweeps=_FIRST_SWEEPS)
-    left = FIRST_SHARE * max(0.0, setup.backend.stop.until - _now()) / max(1, len(agents))
+    left = FIRST_SHARE * _soon(setup) / max(1, len(agents))
     return Allowance(effort, [min(left, max(_FIRST_LEAST, setup.choices[a].first_bound)) for a in numbers])
 
 

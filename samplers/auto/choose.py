@@ -19,6 +19,7 @@ CPU_CELLS, GPU_CELLS = 4_000_000_000, 4_000_000_000_000  # without a time budget
 ALL_SHARE = 0.5  # of the time budget: eliminations of all agents begin at once if they fit it, and prove the answer
 EXACT_SHARE = 0.25  # of it, where they do not: what the first tables leave is divided by where the gap is
 FIRST_SHARE = 0.1  # of the time budget goes to the first bounds at most
+SOON = 5.0  # seconds: of a longer budget first tables take no more than of this one, where some are not exact
 _FIRST_SWEEPS = 3  # of a row, without a time budget
 _AGENT = 3e-4  # seconds of an agent, whatever it does
 _DETOUR, _DOUBT = 1.5, 7.0  # times what bounds take: they come in slices; and where the graph has few triangles
@@ -215,8 +216,9 @@ def _by_time(
     why = [too_much(work, limits) for work in works]
     able = [i for i, reason in enumerate(why) if not reason]
     bounded = _quicker_by_bounds(works, exact, limits, rates, able)
-    share = ALL_SHARE if len(able) == len(works) and _all_fit(exact, bounded, limits, rates) else EXACT_SHARE
-    room = share * limits.time * limits.ranks
+    all_fit = len(able) == len(works) and _all_fit(exact, bounded, limits, rates)
+    share, time = (ALL_SHARE, limits.time) if all_fit else (EXACT_SHARE, min(limits.time, SOON))
+    room = share * time * limits.ranks
     # Those that have most to gain first; the first that does not fit ends it, so that more time never takes one away.
     ranked = sorted(able, key=lambda i: (i in bounded, -works[i].weight / exact[i].seconds, i))
     chosen, used, full, opening = [False] * len(works), 0.0, False, 0.0 if limits.opened else rates.gpu_open
@@ -233,7 +235,7 @@ def _by_time(
             why[i] = f"exact takes about {_time(exact[i].seconds)}, {left} of the budget are left for it"
             continue
         used += seconds
-        chosen[i], why[i] = True, f"fits in {share:.0%} of the time budget with {_time(room - used)} to spare"
+        chosen[i], why[i] = True, f"fits in {_time(room)} with {_time(room - used)} to spare"
     return chosen, why
 
 

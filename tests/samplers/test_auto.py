@@ -22,7 +22,7 @@ from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.setup import prepare
 from dmcmc.samplers.auto import rates
-from dmcmc.samplers.auto.choose import Limits, choose, sweeps_for
+from dmcmc.samplers.auto.choose import EXACT_SHARE, SOON, Limits, choose, sweeps_for
 from dmcmc.samplers.auto.effort import bucket_efforts
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys, survey
@@ -90,6 +90,13 @@ def test_exact_agents_take_half_of_the_time_at_most_and_all_say_why(works, time,
     assert sum(c.seconds for c in choices if c.method == "exact") <= time / 2 * (1 + 1e-9)
     assert all(c.reason and c.method in ("exact", SAMPLER) for c in choices)
     assert all((c.bound == "none") == (c.method == "exact") for c in choices)
+
+
+@given(surveys(), st.floats(1e-3, 1e5))
+def test_where_not_all_are_exact_a_first_answer_waits_no_longer_for_eliminations_the_longer_the_budget(works, time):
+    choices = choose(works, Limits(time=time))
+    exact = [choice.seconds for choice in choices if choice.method == "exact"]
+    assert len(exact) == len(works) or sum(exact) <= EXACT_SHARE * min(time, SOON) * (1 + 1e-9)
 
 
 def test_with_a_gap_allowed_bounds_replace_long_eliminations():
