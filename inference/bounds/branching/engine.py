@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branching import node_kernels
 from dmcmc.inference.bounds.branching.pool import STUCK, UNDONE, Found, Wave, make_pool, slot_bytes
+from dmcmc.inference.bounds.dual.soft_kernels import SCRATCH
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.threads import run_watched
@@ -89,8 +90,8 @@ class CpuEngine:
             kernel(
                 layout.whole, shares, layout.hidden, layout.slices, self._shape, self._pool,
                 wave.jobs[first:last], found.masks[first:last], found.bounds[first:last],
-                found.variables[first:last], found.firsts[first:last],
-                np.zeros((3, width, width), dtype=np.int32), halt,
+                found.variables[first:last], found.firsts[first:last], state.warmth,
+                np.zeros((SCRATCH, width, width), dtype=np.int32), halt,
             )  # fmt: skip
 
         return [partial(group, first, last) for first, last in pairwise(wave.groups.tolist())], found

@@ -25,14 +25,17 @@ from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, fix
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.runtime.compile import njit
 
+_COOLER = np.float32(0.7)  # times that of a row is the temperature of a node's first sweep
+
 
 @njit(nogil=True)
-def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, variables, firsts, scratch, halt):
+def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, variables, firsts, warmth, scratch, halt):
     """Bound some nodes, one after the other, and say where to branch.
 
     jobs (k, JOB) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
     live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
-    where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values. When ``halt`` (1,)
+    where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values; warmth float32: the
+    temperature of a row's first sweep. When ``halt`` (1,)
     uint8 becomes 1, the other nodes stay as they are.
     """
     digits = np.zeros(shape.size, dtype=np.int64)
@@ -76,7 +79,8 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
             for i in range(graph.domains[v]):
                 if not masks[k, v, names[v, i]]:
                     part.unary[v, i] = DEAD
-        best, fits = _bound_node(graph, part, names, pool, target, threshold, jobs[k, JOB_SWEEPS], scratch, halt)
+        first = warmth if jobs[k, JOB_SOURCE] < 0 else np.float32(warmth * _COOLER)
+        best, fits = _bound_node(graph, part, names, pool, target, threshold, jobs[k, JOB_SWEEPS], first, scratch, halt)
         found[k] = best
         for v in range(names.shape[0]):
             for i in range(masks.shape[2]):
@@ -89,7 +93,7 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
 
 
 @njit(nogil=True)
-def _bound_node(graph, part, names, pool, target, threshold, sweeps, scratch, halt):
+def _bound_node(graph, part, names, pool, target, threshold, sweeps, warmth, scratch, halt):
     """Ascend, and remove values with which the node stays below its threshold; return its bound, and whether it fits.
 
     A node below its threshold is not worked on any further.
@@ -100,14 +104,14 @@ def _bound_node(graph, part, names, pool, target, threshold, sweeps, scratch, ha
         best = bound(graph, part)
         if best == NEVER or constant + best < threshold:
             break
-        if remove_values(graph, part, scratch[2, 0], constant, threshold) > 0:
+        if remove_values(graph, part, scratch[0, 0], constant, threshold) > 0:
             _take_out(graph, part, names)
         if not fits or halt[0] != 0 or done >= sweeps:
             best = bound(graph, part)
             break
         until = min(sweeps, done + PRUNE_EVERY)
         first = pool.made[target]
-        made = ascend(graph, part, first, first + until - done, scratch, halt)
+        made = ascend(graph, part, first, first + until - done, warmth, done, sweeps, scratch, halt)
         fits = made == first + until - done or halt[0] != 0
         pool.made[target] = made
         done = until

@@ -151,6 +151,18 @@ def lay_out(local: LocalProblem, triangles: bool) -> Layout:
     )
 
 
+def spread(shares: Shares) -> float:
+    """Return how far the live entries of pairs' tables are from their means, on average: standard deviations."""
+    live = shares.pair >= THRESHOLD
+    count = live.sum(axis=(1, 2))
+    if not count.any():
+        return 0.0
+    entries = np.where(live, shares.pair, 0).astype(np.float64)
+    sums, squares = entries.sum(axis=(1, 2)), np.square(entries).sum(axis=(1, 2))
+    count = np.maximum(1, count)
+    return float(np.sqrt(np.maximum(0, squares / count - np.square(sums / count)).mean()))
+
+
 def add_triangles(layout: Layout, shares: Shares, triples: Sequence[tuple[int, int, int]]) -> tuple[Layout, Shares]:
     """Return a layout with more triangles, a < b < c, and shares with nothing in those and in missing pairs."""
     whole, h = layout.whole, layout.n_hidden

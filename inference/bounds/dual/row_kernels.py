@@ -13,6 +13,7 @@ from dmcmc.inference.bounds.dual.pair_kernels import (
     variable_pass,
 )
 from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.soft_kernels import cooled
 from dmcmc.inference.bounds.dual.star_kernels import star_pass
 from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.runtime.compile import njit
@@ -22,23 +23,25 @@ PRUNE_EVERY = 4  # sweeps between removals of values
 
 
 @njit(nogil=True)
-def sweep(graph, shares, forward, scratch, halt):
-    """Make all three passes; ``scratch`` is (3, W, W) int32. False if an entry left the limits."""
-    if not triangle_pass(graph, shares, scratch, halt):
+def sweep(graph, shares, forward, temperature, scratch, halt):
+    """Make all three passes; ``scratch`` is (6, W, W) int32. False if an entry left the limits."""
+    if not triangle_pass(graph, shares, temperature, scratch, halt):
         return False
-    if not star_pass(graph, shares, scratch[2, 0], halt):
+    if not star_pass(graph, shares, scratch[0, 0], halt):
         return False
-    return variable_pass(graph, shares, forward, scratch[2, 0])
+    return variable_pass(graph, shares, forward, scratch[0, 0])
 
 
 @njit(nogil=True)
-def ascend(graph, shares, first, last, scratch, halt):
+def ascend(graph, shares, first, last, warmth, begin, sweeps, scratch, halt):
     """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all.
 
-    ``halt`` (1,) uint8 ends it when it becomes 1.
+    They are those from ``begin`` on of ``sweeps``, which cool from ``warmth`` (float32), see :func:`.cooled`. ``halt``
+    (1,) uint8 ends it when it becomes 1.
     """
     for step in range(first, last):
-        if halt[0] != 0 or not sweep(graph, shares, step % 2 == 0, scratch, halt):
+        temperature = cooled(warmth, begin + step - first, sweeps) if warmth > 0 else np.float32(0)
+        if halt[0] != 0 or not sweep(graph, shares, step % 2 == 0, temperature, scratch, halt):
             return step
         if step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(graph, shares)
@@ -148,7 +151,7 @@ def _slice(domains, scope, n, digits, table, out):
 
 
 @njit(nogil=True)
-def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, thresholds, bounds, live, scratch, halt):
+def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, warmth, thresholds, bounds, live, scratch, halt):
     """Lower the bounds of some rows.
 
     rows (k,) int64 row numbers in C order over ``shape`` (interface,); bounds (rows,) int64, taken down where a better
@@ -180,12 +183,12 @@ def run_rows(whole, shares, hidden, part, slices, rows, shape, sweeps, threshold
             if found == NEVER or (prune and constant + found < thresholds[r]):
                 break
             if prune:
-                remove_values(hidden, part, scratch[2, 0], constant, thresholds[r])
+                remove_values(hidden, part, scratch[0, 0], constant, thresholds[r])
             if done >= sweeps or not fits:
                 found = bound(hidden, part)
                 break
             until = min(sweeps, done + PRUNE_EVERY) if prune else sweeps
-            fits = ascend(hidden, part, done, until, scratch, halt) == until
+            fits = ascend(hidden, part, done, until, warmth, done, sweeps, scratch, halt) == until
             done = until
         if found != NEVER:
             found += constant

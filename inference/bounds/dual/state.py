@@ -19,9 +19,10 @@ from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.clusters import frustrated
-from dmcmc.inference.bounds.dual.graph import CLUSTER_BYTES, Layout, Shares, add_triangles, lay_out
+from dmcmc.inference.bounds.dual.graph import CLUSTER_BYTES, Layout, Shares, add_triangles, lay_out, spread
 from dmcmc.inference.bounds.dual.parts import Part, encode_parts, maxima
 from dmcmc.inference.bounds.dual.scale import NEVER, encode_bounds
+from dmcmc.inference.bounds.dual.soft_kernels import SCRATCH
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -33,6 +34,7 @@ MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the inter
 SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
 FIRST_SHIFTS = 30  # so many come first, in up to FIRST_SHARE of the time: each brings all rows what a row's own would
 FIRST_SHARE = 0.6
+WARMTH = 0.05  # of how far a pair's entries are apart is the temperature of the first sweeps
 _FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
 _BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
@@ -73,6 +75,8 @@ class DualState:
         Whether the layout stays as it is: somebody else goes by it, or more triangles do not pay.
     elsewhere : Elsewhere or None
         Where the shares are as well, to go on with there.
+    warmth : float32
+        The temperature of the first sweeps, in the scale; 0 where the graph has few triangles.
     backend : Backend
         What its work may take.
     exhausted : bool
@@ -92,11 +96,15 @@ class DualState:
         self._last: tuple[int, float, float] | None = None
         self._pace = 0.0  # seconds of a sweep with the interface free
         width = self.width
-        self._scratch = np.zeros((3, width, width), dtype=np.int32)
+        self._scratch = np.zeros((SCRATCH, width, width), dtype=np.int32)
+        self.warmth = np.float32(0)
         self.enumerated = local.rows <= MOST_ROWS
         self._shape = np.array(local.interface_shape, dtype=np.int64)
+        whole, apart = self.layout.whole, spread(self.shares)
         self._shift(1)
-        found = kernels.bound(self.layout.whole, self.shares)
+        if self.enumerated and _FEW * len(whole.triangles) > len(whole.pairs):
+            self.warmth = np.float32(WARMTH * apart)
+        found = kernels.bound(whole, self.shares)
         self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
         self.exhausted = not self.layout.n_hidden  # rows are sums of entries then
         if self.exhausted:
@@ -268,9 +276,12 @@ class DualState:
         """Make sweeps with the interface free; return how many were made in all, then."""
         halt, made = np.zeros(1, dtype=np.uint8), list[int]()
         whole, shares, first = self.layout.whole, self.shares, self.done
+        kernel = cast(Callable[..., int], rows.ascend)
 
         def ascend() -> None:
-            made.append(rows.ascend(whole, shares, first, first + sweeps, self._scratch, halt))
+            made.append(
+                kernel(whole, shares, first, first + sweeps, self.warmth, first, FIRST_SHIFTS, self._scratch, halt)
+            )
 
         run_watched([ascend], 1, self.backend.stop, halt)
         self.done = made[0]
@@ -318,6 +329,7 @@ class DualState:
                 chosen[first:last],
                 self._shape,
                 sweeps,
+                self.warmth,
                 thresholds[first:last],
                 self.bounds,
                 live[first:last] if limits is not None else live,

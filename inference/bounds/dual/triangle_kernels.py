@@ -9,6 +9,7 @@ A triangle's utility is the sum of three tables, so its max-marginal over ab is 
 import numpy as np
 
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.soft_kernels import soft_plus
 from dmcmc.inference.runtime.compile import njit
 
 
@@ -78,13 +79,24 @@ def hand_back(cluster, pair, rest, weight, rows, columns):
 
 
 @njit(nogil=True)
-def triangle_pass(graph, shares, scratch, halt):
-    """Level every triangle with its pairs; ``scratch`` is (2, W, W) int32. False if an entry left the limits.
+def marginal(left, right, out, rows, inner, columns, temperature, room):
+    """Set what the third variable adds to each pair of values of two: a product, smoothed at a temperature."""
+    if temperature > 0:
+        soft_plus(left, right, out, rows, inner, columns, temperature, room)
+    else:
+        max_plus(left, right, out, rows, inner, columns)
+
+
+@njit(nogil=True)
+def triangle_pass(graph, shares, temperature, scratch, halt):
+    """Level every triangle with its pairs; ``scratch`` is (6, W, W) int32. False if an entry left the limits.
+
+    A ``temperature`` (float32) smooths the maxima of marginals; 0 does not.
 
     When ``halt`` (1,) uint8 becomes 1, the other triangles stay as they are.
     """
     third, half, whole = np.float32(1 / 3), np.float32(1 / 2), np.float32(1)
-    turned, rest = scratch[0], scratch[1]
+    turned, rest, room = scratch[0], scratch[1], scratch[2:]
     for t in range(graph.triangles.shape[0]):
         if halt[0] != 0:
             break
@@ -99,12 +111,12 @@ def triangle_pass(graph, shares, scratch, halt):
         take_in(ac, pair_ac, wa, wc)
         take_in(bc, pair_bc, wb, wc)
         transpose(bc, turned, wb, wc)
-        max_plus(ac, turned, rest, wa, wc, wb)
+        marginal(ac, turned, rest, wa, wc, wb, temperature, room)
         largest = hand_back(ab, pair_ab, rest, third, wa, wb)
-        max_plus(ab, bc, rest, wa, wb, wc)
+        marginal(ab, bc, rest, wa, wb, wc, temperature, room)
         largest = max(largest, hand_back(ac, pair_ac, rest, half, wa, wc))
         transpose(ab, turned, wa, wb)
-        max_plus(turned, ac, rest, wb, wa, wc)
+        marginal(turned, ac, rest, wb, wa, wc, temperature, room)
         largest = max(largest, hand_back(bc, pair_bc, rest, whole, wb, wc))
         if largest > LIMIT:
             return False

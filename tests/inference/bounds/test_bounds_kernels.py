@@ -8,12 +8,13 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual import star_kernels, triangle_kernels
+from dmcmc.inference.bounds.dual import soft_kernels, star_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual.graph import lay_out
 from dmcmc.inference.bounds.dual.scale import DEAD, LIMIT, NEVER, THRESHOLD, quantise
 from dmcmc.inference.dpop.division import LocalProblem
 
 RUNNING = np.zeros(1, dtype=np.uint8)
+COLD = np.float32(0)
 
 
 def plain(table):
@@ -49,7 +50,7 @@ def total(layout, values):
 
 def scratch_of(layout):
     width = layout.shares.unary.shape[1]
-    return np.zeros((3, width, width), dtype=np.int32)
+    return np.zeros((soft_kernels.SCRATCH, width, width), dtype=np.int32)
 
 
 @pytest.mark.parametrize("rows_, inner, columns", [(8, 8, 8), (16, 8, 24), (24, 24, 24)])
@@ -69,7 +70,7 @@ def test_a_triangle_hands_back_a_third_half_and_all_of_its_max_marginals(seed):
     graph, shares = layout.whole, layout.shares
     pairs = [plain(t) for t in shares.pair]
     clusters = [[plain(t) for t in three] for three in shares.cluster]
-    assert triangle_kernels.triangle_pass(graph, shares, scratch_of(layout), RUNNING)
+    assert triangle_kernels.triangle_pass(graph, shares, COLD, scratch_of(layout), RUNNING)
     for t, three in enumerate(graph.triangles):
         for k in range(3):
             clusters[t][k] = clusters[t][k] + pairs[three[k]]
@@ -89,8 +90,9 @@ def test_a_triangle_hands_back_a_third_half_and_all_of_its_max_marginals(seed):
             assert (plain(shares.cluster[t, k]) == three[k]).all()
 
 
+@pytest.mark.parametrize("temperature", [COLD, np.float32(3e3), np.float32(1e6)])
 @pytest.mark.parametrize("seed", range(8))
-def test_no_pass_changes_the_sum_of_an_assignment_that_is_alive(seed):
+def test_no_pass_changes_the_sum_of_an_assignment_that_is_alive(seed, temperature):
     layout = instance(seed)
     rng = np.random.default_rng(seed)
     picks = [tuple(int(rng.integers(0, d)) for d in layout.whole.domains) for _ in range(60)]
@@ -98,7 +100,7 @@ def test_no_pass_changes_the_sum_of_an_assignment_that_is_alive(seed):
     scratch, message = scratch_of(layout), np.zeros(layout.shares.unary.shape[1], dtype=np.int32)
     bound = kernels.bound(layout.whole, layout.shares)
     for step in range(6):
-        assert rows.sweep(layout.whole, layout.shares, step % 2 == 0, scratch, RUNNING)
+        assert rows.sweep(layout.whole, layout.shares, step % 2 == 0, temperature, scratch, RUNNING)
         triangle_kernels.recentre(layout.whole, layout.shares)
         assert star_kernels.star_pass(layout.whole, layout.shares, message, RUNNING)
         assert [total(layout, values) for values in picks] == before
@@ -113,7 +115,7 @@ def test_a_dead_entry_never_comes_back():
     scratch = scratch_of(layout)
     dead = layout.shares.pair < THRESHOLD
     for step in range(20):
-        rows.sweep(layout.whole, layout.shares, step % 2 == 0, scratch, RUNNING)
+        rows.sweep(layout.whole, layout.shares, step % 2 == 0, COLD, scratch, RUNNING)
         now = layout.shares.pair < THRESHOLD
         assert (now | ~dead).all()
         dead = now
@@ -125,14 +127,14 @@ def test_a_pass_that_leaves_the_limits_ends_and_changes_no_sum():
     layout.shares.cluster[0, 0, :2, :2] = LIMIT - 1  # what a long drift might have made of it
     layout.shares.cluster[0, 1, :2, :2] = LIMIT - 1
     before = [total(layout, values) for values in picks]
-    assert not rows.sweep(layout.whole, layout.shares, True, scratch_of(layout), RUNNING)
+    assert not rows.sweep(layout.whole, layout.shares, True, COLD, scratch_of(layout), RUNNING)
     assert [total(layout, values) for values in picks] == before
 
 
 def test_fixing_the_interface_leaves_what_belongs_to_it():
     layout = instance(2)
     hidden, shares = layout.hidden, layout.shares
-    rows.ascend(layout.whole, shares, 0, 3, scratch_of(layout), RUNNING)
+    rows.ascend(layout.whole, shares, 0, 3, np.float32(50), 0, 3, scratch_of(layout), RUNNING)
     part = type(shares)(
         np.empty_like(shares.unary[:4]),
         np.empty_like(shares.pair[: hidden.pairs.shape[0]]),
