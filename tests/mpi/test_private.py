@@ -18,9 +18,11 @@ from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.dpop.pseudotree import completed, depth_first, neighbours_of
 from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
 from dmcmc.run.parts.view import view_of
 from dmcmc.run.planning import divided
+from dmcmc.run.private import solve as private
 from dmcmc.run.private.solve import solve_directory
 
 HIDDEN = (5, 7)  # sizes of hidden variables; shared ones have 3 values
@@ -135,6 +137,19 @@ def test_a_time_budget_that_ends_before_there_are_tables_has_a_first_assignment(
     monkeypatch.setattr("dmcmc.run.rank.first_tables", late)
     found = solve_directory(folder, settings(budget={"time": 5.0}), share_assignment=True)
     assert found.status == "timeout" and found.violation == 0 and found.bound is None
+    assert secret_problem().evaluate(found.assignment).objective == found.objective
+
+
+def test_a_time_budget_that_ends_while_it_is_planned_has_an_answer(folder, monkeypatch):
+    def late(parts, world, *rest, stop, **more):
+        if stop is not NO_STOP:
+            raise OutOfTime("too late")
+        return planned(parts, world, *rest, stop=stop, **more)
+
+    planned = private.plan
+    monkeypatch.setattr(private, "plan", late)
+    found = solve_directory(folder, settings(budget={"time": 5.0}), share_assignment=True)
+    assert found.violation == 0
     assert secret_problem().evaluate(found.assignment).objective == found.objective
 
 

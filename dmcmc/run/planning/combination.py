@@ -164,7 +164,7 @@ def attempts_of(setup: "Setup", larger: float = 1.0) -> list[tuple[Relaxation, i
     larger
         Times as large as what the time budget says.
     """
-    return setup.facts.once(("attempts", larger), lambda: _attempts(setup, larger))
+    return setup.facts.once(("attempts", larger, setup.room), lambda: _attempts(setup, larger))
 
 
 def _attempts(setup: "Setup", larger: float) -> list[tuple[Relaxation, int]]:

@@ -161,7 +161,10 @@ class _Run:
         """Go through cycles until the time is over, or all is proven."""
         world, progress, seconds = self.world, self.progress, self.config.budget.time or 0.0
         stop = Stop(end_of(start, seconds, len(self.index.agents)))
-        setup, factors = self._plan(view, stop)
+        try:
+            setup, factors = self._plan(view, stop)
+        except OutOfTime:  # on all ranks; there is no answer without a plan
+            setup, factors = self._plan(view, NO_STOP)
         warming = warm_up_solving(setup, world, progress, partial(solve, ending=Ending()), stoppable=True)
         warming += warm_up_filtering(setup, world, progress)
         warming += warm_up_gpu(setup, world, progress, searching=False)
