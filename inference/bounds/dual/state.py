@@ -76,7 +76,8 @@ class DualState:
     elsewhere : Elsewhere or None
         Where the shares are as well, to go on with there.
     warmth : float32
-        The temperature of the first sweeps, in the scale; 0 where the graph has few triangles.
+        The temperature of the first sweeps, in the scale; 0 where the graph has few triangles, and without a time
+        budget: then bounds are a GPU's, to the bit.
     backend : Backend
         What its work may take.
     exhausted : bool
@@ -102,7 +103,8 @@ class DualState:
         self._shape = np.array(local.interface_shape, dtype=np.int64)
         whole, apart = self.layout.whole, spread(self.shares)
         self._shift(1)
-        if self.enumerated and _FEW * len(whole.triangles) > len(whole.pairs):
+        timed = backend.stop.until < float("inf")
+        if timed and self.enumerated and _FEW * len(whole.triangles) > len(whole.pairs):
             self.warmth = np.float32(WARMTH * apart)
         found = kernels.bound(whole, self.shares)
         self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)

@@ -7,7 +7,6 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
-from dmcmc.inference.bounds.dual import state as dual_state
 from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, places, takes
 from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
 from dmcmc.inference.bounds.dual.cuda.words import triangle_levels
@@ -17,12 +16,6 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
-
-
-@pytest.fixture(autouse=True)
-def no_warm_sweeps(monkeypatch):
-    """What the CPU does without them is what the GPU does."""
-    monkeypatch.setattr(dual_state, "WARMTH", 0.0)
 
 
 SCOPES = [(0, 1), (2, 0), (1, 2), (2, 3), (1, 3), (3, 4), (4,), (0, 4), (1, 4), (0,)]

@@ -9,7 +9,6 @@ from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
 from dmcmc.inference.bounds.branching.engine import CpuEngine, run_waves
 from dmcmc.inference.bounds.branching.pool import UNDONE, slot_bytes
 from dmcmc.inference.bounds.branching.tree import Tree
-from dmcmc.inference.bounds.dual import state as dual_state
 from dmcmc.inference.bounds.dual.cuda.device import places
 from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
 from dmcmc.inference.bounds.dual.state import DualState
@@ -18,12 +17,6 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
-
-
-@pytest.fixture(autouse=True)
-def no_warm_sweeps(monkeypatch):
-    """What the CPU does without them is what the GPU does."""
-    monkeypatch.setattr(dual_state, "WARMTH", 0.0)
 
 
 SCOPES = [(0, 1), (2, 0), (1, 2), (2, 3), (1, 3), (3, 4), (4,), (0, 4), (1, 4), (0,)]

@@ -15,8 +15,11 @@ from dmcmc.inference.bounds.dual.scale import DEAD, LIMIT, THRESHOLD
 from dmcmc.inference.bounds.dual.soft_kernels import SCRATCH, cooled, soft_plus
 from dmcmc.inference.bounds.dual.triangle_kernels import marginal
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Stop
 
 RUNNING = np.zeros(1, dtype=np.uint8)
+TIMED = Backend(stop=Stop(1e12))
 
 
 def products(rng, shape, size, dead, temperature):
@@ -95,7 +98,7 @@ def test_no_triangle_is_worth_anything_after_a_sweep_at_any_temperature(seed):
 @given(st.integers(0, 999), st.sampled_from([0.0, 0.3]), st.sampled_from([0.01, 0.05, 1.0]), st.integers(1, 8))
 def test_bounds_are_sound_and_only_ever_lower_at_any_temperature(seed, hard, warmth, sweeps):
     local = dense(seed, n=5, d=4, hard=hard)
-    state = dual.DualState(local, triangles=True)
+    state = dual.DualState(local, triangles=True, backend=TIMED)
     assert state.warmth > 0
     state.warmth = np.float32(warmth / dual.WARMTH * state.warmth)
     worth, before = naive.row_values(local).ravel().tolist(), state.bounds.copy()
@@ -109,7 +112,7 @@ def test_bounds_are_sound_and_only_ever_lower_at_any_temperature(seed, hard, war
 def test_warm_sweeps_lead_further_where_all_variables_share_factors():
     bounds = list[float]()
     for warmth in (0.0, dual.WARMTH):
-        state = dual.DualState(dense(0, n=16, d=8), triangles=True)
+        state = dual.DualState(dense(0, n=16, d=8), triangles=True, backend=TIMED)
         state.warmth = np.float32(state.warmth * warmth / dual.WARMTH)
         state.improve(sweeps=20)
         bounds.append(state.layout.scale.decode(int(state.bounds.max())))
@@ -119,4 +122,9 @@ def test_warm_sweeps_lead_further_where_all_variables_share_factors():
 def test_a_graph_with_few_triangles_has_no_warm_sweeps():
     factors = [Factor.of((v, v + 1), np.arange(4).reshape(2, 2)) for v in range(5)]
     local = LocalProblem(0, (), tuple(range(6)), tuple(factors), np.full(6, 2))
-    assert dual.DualState(local, triangles=True).warmth == 0
+    assert dual.DualState(local, triangles=True, backend=TIMED).warmth == 0
+
+
+def test_there_are_none_without_a_time_budget():
+    assert dual.DualState(dense(0, n=5), triangles=True).warmth == 0
+    assert dual.DualState(dense(0, n=5), triangles=True, backend=TIMED).warmth > 0
