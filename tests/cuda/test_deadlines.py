@@ -147,7 +147,7 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
     monkeypatch.setattr(warm_up_gpu, "largest_join", lambda setup: 1.0)
     monkeypatch.setattr(warm_up_gpu, "opened", lambda: False)
     setup = SimpleNamespace(
-        possible=lambda agents: [(agent, choice) for agent in agents], filters=lambda agent: False,
+        timed=False, possible=lambda agents: [(agent, choice) for agent in agents], filters=lambda agent: False,
         exact_price=lambda agent: price,
         division=SimpleNamespace(locals=[None]), config=Settings(),
         limits=SimpleNamespace(gpu="there" in device),

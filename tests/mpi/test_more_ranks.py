@@ -16,7 +16,7 @@ from dmcmc.run.controller.offer import SAMPLE, Grant
 from support.runs import begun, finished
 
 def on(directive):
-    grants = (Grant(SAMPLE, 0, 0.5), Grant(SAMPLE, 1, 0.5))
+    grants = (Grant(SAMPLE, 0, 3.0), Grant(SAMPLE, 1, 3.0))
     return directive._replace(grants=grants, stop=len(first) == 2)
 
 def noted(run, directive):
