@@ -41,7 +41,8 @@ from dmcmc.samplers.row_choice import choose_rows
 _FIRST_SWEEPS = 3  # of a row's dual ascent, where no time is given
 _SOME, _ALL = 0.5, 0.8  # of the time budget: then exact agents give up; where all agents are
 _PLANNED = 2.0  # times what eliminations should take: then they are given up, where other agents wait for a table
-_SAMPLED = 0.2  # of the time that is left, or soon over, goes to the first samples at most
+_SAMPLED = 0.2  # of the time that first tables have a share of goes to the first samples at most
+_FIRST = 0.25  # of a long time budget is what they have a share of
 _LEAST = 0.1  # seconds that exact agents get even when the budget is over
 _GRACE = 0.25  # seconds beyond the budget, and after Ctrl-C, for a first answer that is worth something
 _PORTION = 2.0  # seconds of sampling, about, after which what is finished is kept
@@ -348,7 +349,8 @@ def _exact_end(setup: Setup) -> float:
 
 def _soon(setup: Setup) -> float:
     """Return the seconds that first tables have a share of: what comes later goes where the gap is."""
-    return min(SOON, max(0.0, setup.backend.stop.until - _now()))
+    left = max(0.0, setup.backend.stop.until - _now())
+    return min(max(SOON, _FIRST * left), left)
 
 
 def _first_bounds(setup: Setup, agents: Sequence[Agent], near: Callable[[], bool]) -> None:

@@ -26,9 +26,9 @@ def setup_of(budget, monkeypatch, sampled=(), seconds=1e-3, method="auto"):
 
 
 @pytest.mark.parametrize("budget", [1.0, SOON, 1000.0])
-def test_first_samples_and_bounds_have_their_share_of_five_seconds_at_most(budget, monkeypatch):
+def test_first_samples_and_bounds_have_their_share_of_five_seconds_or_a_quarter_of_more(budget, monkeypatch):
     setup, _ = setup_of(budget, monkeypatch, sampled=[0, 1])
-    soon = min(budget, SOON)
+    soon = min(budget, max(SOON, budget / 4))
     assert _first_sampling(setup, None, lambda agents: None).seconds == pytest.approx(first_tables._SAMPLED * soon)
     agents = [type("One", (), {"local": local})() for local in setup.division.locals]
     assert sum(_first_allowance(setup, agents).seconds) == pytest.approx(FIRST_SHARE * soon)
