@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -264,13 +265,16 @@ def test_it_runs_behind_tables_that_are_joined_as_they_are(monkeypatch):
 
 
 def processes():
-    """The search engines that this process has started."""
-    with open(f"/proc/self/task/{os.getpid()}/children") as children:
-        pids = children.read().split()
+    """The search engines that this process has started; threads and processes may end meanwhile."""
+    pids, found = list[str](), set[str]()
     for thread in os.listdir("/proc/self/task"):
-        with open(f"/proc/self/task/{thread}/children") as children:
+        with suppress(OSError), open(f"/proc/self/task/{thread}/children") as children:
             pids += children.read().split()
-    return {pid for pid in pids if b"worker.py" in open(f"/proc/{pid}/cmdline", "rb").read()}
+    for pid in pids:
+        with suppress(OSError), open(f"/proc/{pid}/cmdline", "rb") as command:
+            if b"worker.py" in command.read():
+                found.add(pid)
+    return found
 
 
 on_linux = pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="needs Linux")
