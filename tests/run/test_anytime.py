@@ -124,7 +124,7 @@ def test_rows_are_left_out_only_where_there_is_time_for_it():
 def test_a_run_that_ends_by_its_time_has_used_it():
     problem = dmcmc.generate("random-network", nodes=40, density=0.2, tightness=0.2, seed=1)
     result = dmcmc.solve(problem, timeout=1, search="none", device="cpu")
-    assert result.status == "timeout" and result.time >= 1
+    assert result.status == "timeout" and result.time >= 0.95
 
 
 def test_a_run_ends_at_its_gap():
