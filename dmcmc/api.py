@@ -131,7 +131,7 @@ def plan(problem: Problem, settings: Settings | None = None, **keywords: Unpack[
     >>> plan(generate("random", agents=2, variables_per_agent=3, domain_size=2)).agents[0].method
     'exact'
     """
-    from dmcmc.run.planning.setup import prepare
+    from dmcmc.run.planning.plan import prepare
 
     return plan_of(prepare(problem, settings_from(settings, keywords), World()))
 

@@ -7,7 +7,7 @@ import ast
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import networkx as nx
@@ -61,14 +61,22 @@ class File:
         """Yield all functions and methods, nested ones too."""
         return (node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef))
 
-    def imported(self) -> Iterator[str]:
-        """Yield the names of modules that it may import, at any depth; `from a import b` yields `a.b` and `a`."""
+    @cached_property
+    def imported(self) -> tuple[str, ...]:
+        """The names of modules that it may import, at any depth; `from a import b` is `a.b` and `a`."""
+        names: list[str] = []
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
+                names += (alias.name for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
-                yield node.module
+                names += (*(f"{node.module}.{alias.name}" for alias in node.names), node.module)
+        return tuple(names)
+
+
+@cache
+def _file(path: str) -> File:
+    """Return the file of a path: always the same one, which is read once."""
+    return File(path)
 
 
 def files(*folders: str) -> list[File]:
@@ -76,7 +84,7 @@ def files(*folders: str) -> list[File]:
     found = []
     for folder in folders:
         for at, _, names in os.walk(ROOT / folder):
-            found += [File(Path(at, name).relative_to(ROOT).as_posix()) for name in names if name.endswith(".py")]
+            found += [_file(Path(at, name).relative_to(ROOT).as_posix()) for name in names if name.endswith(".py")]
     return sorted(found, key=lambda file: file.path)
 
 
@@ -85,7 +93,7 @@ def imports(code: list[File]) -> list[tuple[File, File]]:
     by_module = {file.module: file for file in code}
     pairs = []
     for file in code:
-        names = list(file.imported())
+        names = file.imported
         packages = {name.rpartition(".")[0] for name in names if name in by_module}
         targets = {by_module[name].path: by_module[name] for name in names if name in by_module}
         for package in packages & targets.keys():

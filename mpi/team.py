@@ -26,11 +26,14 @@ class Team:
         Whose rows they work on; None for a rank that works alone, which other ranks do not wait for.
     first : bool
         Whether the agent is this rank's own.
+    private : bool
+        Whether the agent's utilities must not cross between ranks, even if all of these know them.
     """
 
     rank, size = 0, 1
 
-    def __init__(self, world: World, agent: int | None, first: bool) -> None:
+    def __init__(self, world: World, agent: int | None, first: bool, private: bool = False) -> None:
+        self.private = private
         self._world = world
         self._comm: Any = None
         self._agreed: Exception | None = None

@@ -1,7 +1,8 @@
-"""An agent's rows sampled on by several ranks: its own, which is the first of a team, and those that own no agent.
+"""An agent's rows worked on by several ranks: its own, which is the first of a team, and those that own no agent.
 
-The first says which rows matter, and how they are: whatever else it has done with them meanwhile, the others go on from
-there. Each rank works on a share of them; random numbers are keyed by rows.
+The first says which rows are to be sampled on, and how they are: whatever else it has done with them meanwhile, the
+others go on from there. Each rank works on a share of them; random numbers are keyed by rows. The same for rows that
+are to be bounded is in :mod:`dmcmc.samplers.bound_in_team`.
 """
 
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.types import Array
+from dmcmc.samplers.bound_in_team import ROWS, Helping
 from dmcmc.samplers.contract.protocol import Resumable
 from dmcmc.samplers.contract.team import Parts, Team, share_of
 from dmcmc.samplers.cpu.launch import Chains
@@ -31,7 +34,7 @@ def improve(chains: Resumable, rows: NDArray[np.int64], seconds: float, threads:
     if team.size == 1 or not isinstance(chains, Chains | BlockChains):
         chains.improve(rows, seconds, threads)
         return
-    told = np.array([seconds, isinstance(chains, BlockChains)])
+    told = np.array([seconds, isinstance(chains, BlockChains)], dtype=np.float64)
     team.together(lambda: [told, rows, *chains.part(rows, chains.updates)])
     _share_out(chains, rows, seconds, threads, team)
 
@@ -42,29 +45,36 @@ def end(team: Team) -> None:
         team.together(lambda: [np.array([_OVER, 0.0])])
 
 
-def help_on(chains: Resumable | None, threads: int, team: Team) -> Resumable | None:
+def help_on(chains: Resumable | None, backend: Backend, team: Team) -> Resumable | None:
     """Work on what the first rank of the team asks for, until there is nothing more; called by the others.
 
     Parameters
     ----------
     chains
         The agent's, as first tables have left them here; None where they have none.
+    backend
+        Threads, and until when.
 
     Returns
     -------
     Resumable or None
         The same, or the block moves that the first rank goes on with.
     """
+    bounding = Helping(backend, team)
     while True:
-        (seconds, blocks), *more = team.together(_nothing)[0]
+        told = team.together(_nothing)[0]
+        seconds, blocks, *_ = told[0].tolist()
         if seconds == _OVER:
             return chains
+        if blocks == ROWS:
+            bounding.ascend(told)
+            continue
         assert isinstance(chains, Chains | BlockChains), "the first rank has such chains"
         if blocks and isinstance(chains, Chains):
             chains = BlockChains(chains.local, chains.sampling, chains.states)
-        rows: NDArray[Any] = more[0]
-        chains.take(rows, more[1:])
-        _share_out(chains, rows, float(seconds), threads, team)
+        rows: NDArray[Any] = told[1]
+        chains.take(rows, told[2:])
+        _share_out(chains, rows, seconds, backend.threads, team)
 
 
 def _nothing() -> Parts:

@@ -33,6 +33,7 @@ def clock(monkeypatch):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.path.name != "test_cuda_simulated.py")  # the longest first
     for item in items:
         if needs_mpirun.mark in item.iter_markers("skipif"):
             item.add_marker(pytest.mark.slow)

@@ -44,7 +44,6 @@ def test_modules_that_pages_start_are_there():
             assert module.replace(".", "/") + ".py" in PATHS, page
 
 
-@pytest.mark.parametrize(("name", "content"), rooms.draw().items())
-def test_the_picture_is_of_the_rooms(name, content):
-    kept = (ROOT / "docs" / name).read_text(encoding="utf-8")
-    assert kept == content, "python docs/rooms.py draws them anew"
+def test_the_picture_is_of_the_rooms():
+    old = [name for name, text in rooms.draw().items() if (ROOT / "docs" / name).read_text(encoding="utf-8") != text]
+    assert old == [], "python docs/rooms.py draws them anew"

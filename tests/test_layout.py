@@ -12,7 +12,6 @@ from imports import HOUSES, ROOT, File, files, imports, room_graph
 CODE = files(*HOUSES)
 TESTS = files("tests")
 SCRIPTS = files("benchmarks", "docs")
-ROOMS = room_graph(CODE)
 FLOORS = [
     "inference/runtime",
     "inference/model",
@@ -32,6 +31,12 @@ MOST_LINES = 60
 COMPILERS = {"njit", "jit", "cuda_jit", "vectorize", "guvectorize"}
 DECORATORS = "inference/runtime/compile.py"  # Numba's, for our kernels
 HEAD = "# mypy: ignore-errors"
+
+
+@pytest.fixture(scope="module")
+def graph():
+    """The rooms and what imports what: drawn up when it is asked for, not wherever tests are collected."""
+    return room_graph(CODE)
 
 
 def compilations(file: File) -> list[str]:
@@ -75,8 +80,8 @@ def test_files_that_are_named_kernels_are_exempt_from_type_checks_and_no_others_
     assert [file.path for file in CODE if file.compiled and not file.text.startswith(HEAD)] == []
 
 
-def test_rooms_import_each_other_in_one_direction():
-    assert [sorted(ring) for ring in nx.strongly_connected_components(ROOMS) if len(ring) > 1] == []
+def test_rooms_import_each_other_in_one_direction(graph):
+    assert [sorted(ring) for ring in nx.strongly_connected_components(graph) if len(ring) > 1] == []
 
 
 def test_houses_stand_above_each_other():
@@ -90,15 +95,15 @@ def test_houses_stand_above_each_other():
 
 
 @pytest.mark.parametrize(("below", "above"), list(combinations(FLOORS, 2)))
-def test_no_room_imports_one_above_it(below, above):
+def test_no_room_imports_one_above_it(below, above, graph):
     def inside(room: str, folder: str) -> bool:
         return f"{room}/".startswith(f"{folder}/")
 
-    assert [why for a, b, why in ROOMS.edges.data("why") if inside(a, below) and inside(b, above)] == []
+    assert [why for a, b, why in graph.edges.data("why") if inside(a, below) and inside(b, above)] == []
 
 
 def test_what_samples_and_infers_knows_nothing_of_messages():
-    assert [file.path for file in files("inference", "samplers") if "mpi4py" in {*file.imported()}] == []
+    assert [file.path for file in files("inference", "samplers") if "mpi4py" in file.imported] == []
 
 
 def test_a_folder_has_few_files():
@@ -129,7 +134,7 @@ def test_host_functions_are_short_or_say_why_not():
 
 def test_no_test_imports_another():
     tests = {file.name.removesuffix(".py") for file in TESTS if file.name.startswith("test_")}
-    imported = {(file.path, name) for file in TESTS for name in file.imported()}
+    imported = {(file.path, name) for file in TESTS for name in file.imported}
     assert [at for at, name in imported if tests & set(name.split("."))] == []
 
 

@@ -7,7 +7,8 @@ FOLDER holds meetings/. For each problem a line a run: the gap to the best utili
 each kind of work took and lowered the bound by (utility, and a second). Runs of one problem follow each other.
 ``--processor``: every run has one core, and its clock is that of the processor, as toulbar2's own is: what else goes on
 on the machine does not count. ``--lines`` keeps every run as it ends, and those that are there are not run again;
-``--draw`` runs nothing, and shows what is there.
+``--draw`` runs nothing, and shows what is there. toulbar2's lines are the same for all clocks and devices: a machine
+without it goes on with those of one that has it.
 """
 
 import json
@@ -22,28 +23,37 @@ from unittest.mock import patch
 
 import dmcmc
 from benchmarks.bounds.picture import picture
+from benchmarks.bounds.without import INGREDIENTS, without
 from benchmarks.harness import Report, meeting, one_core, options
 from benchmarks.toulbar2 import search
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.report.pages.chart import Chart, Series, svg
 from dmcmc.report.pages.frame import page
-from dmcmc.run.kinds import registry
+from dmcmc.run.controller.offer import BRANCH, SEMIDEFINITE
 
 NAMES = ("ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n50_D24", "mu_A10_n10_D96")
 TIMES = (1, 2, 5, 10, 20, 30, 60)
-FIRST = ("eliminate", "sample", "bound", "filter")  # kinds of work that all ways have
-WAYS: Sequence[
-    tuple[str, str, Sequence[str] | None]
-] = (  # the provider of bounds, and kinds of work beside the first; None: all that there are
-    ("mini-buckets", "mini-bucket", ()),
-    ("pairs", "dual", ()),
-    ("triangles", "triangles", ()),
-    ("search in rows", "triangles", ("branch",)),
-    ("all", "auto", None),
+
+
+class Way(NamedTuple):
+    """Ingredients: the provider of bounds, and what is left out."""
+
+    name: str
+    bound: str
+    left_out: Sequence[str]
+
+
+WAYS = (
+    Way("mini-buckets", "mini-bucket", INGREDIENTS),
+    Way("pairs", "dual", INGREDIENTS),
+    Way("triangles", "triangles", INGREDIENTS),
+    Way("warm sweeps", "triangles", (BRANCH, SEMIDEFINITE)),
+    Way("search in rows", "triangles", (SEMIDEFINITE,)),
+    Way("all", "auto", ()),
 )
 PEER = "toulbar2"
-COLOURS = {name: number for number, name in enumerate([*(way[0] for way in WAYS), PEER])}
+COLOURS = {name: number for number, name in enumerate([*(way.name for way in WAYS), PEER])}
 TITLE = "The gap over time, an ingredient of the bound after the other"
 
 
@@ -62,14 +72,6 @@ class Line(NamedTuple):
 
 
 @contextmanager
-def only(kinds: Sequence[str] | None) -> Iterator[None]:
-    """Leave out the kinds of work that are not named."""
-    own = [kind for kind in registry.OF_AGENTS if kinds is None or kind.name in (*FIRST, *kinds)]
-    with patch.object(registry, "OF_AGENTS", own):
-        yield
-
-
-@contextmanager
 def processor(wanted: bool) -> Iterator[None]:
     """Run on one core by the clock of the processor, where that is wanted."""
     if not wanted:
@@ -79,14 +81,16 @@ def processor(wanted: bool) -> Iterator[None]:
         yield
 
 
-def run(name: str, way: str, bound: str, kinds: Sequence[str] | None, given: Namespace) -> Line:
+def run(name: str, way: Way, given: Namespace) -> Line:
     """Solve a problem with some ingredients; toulbar2 is not beside it."""
     problem = dmcmc.load(meeting(name))
-    with only(kinds), processor(given.processor):
-        result = dmcmc.solve(problem, timeout=given.seconds, device=given.device, seed=1, bound=bound, search="none")
+    with without(way.left_out), processor(given.processor):
+        result = dmcmc.solve(
+            problem, timeout=given.seconds, device=given.device, seed=1, bound=way.bound, search="none"
+        )
     bounds = [(p.time, float(p.bound)) for p in result.trace if p.bound is not None]
     work = [(one.kind, one.seconds, one.bound) for one in result.work]
-    return Line(way, bounds, float(result.objective or 0), work, os.getloadavg()[0])
+    return Line(way.name, bounds, float(result.objective or 0), work, os.getloadavg()[0])
 
 
 def peer(name: str, given: Namespace) -> Line:
@@ -115,12 +119,16 @@ class Kept:
 
 def lines_of(name: str, kept: Kept, given: Namespace) -> list[Line]:
     """Return all runs of a problem; those that are not kept are carried out."""
-    lines = list[Line]()
-    for way, bound, kinds in [*WAYS, *([(PEER, "", None)] if given.toulbar2 else [])]:
-        key = f"{name}|{way}|{given.seconds:g}|{'processor' if given.processor else given.device}"
+    clock, lines = "processor" if given.processor else given.device, list[Line]()
+    for way in WAYS:
+        key = f"{name}|{way.name}|{given.seconds:g}|{clock}"
         if key not in kept.lines and not given.draw:
-            kept.add(key, peer(name, given) if way == PEER else run(name, way, bound, kinds, given))
+            kept.add(key, run(name, way, given))
         lines += [kept.lines[key]] if key in kept.lines else []
+    key = f"{name}|{PEER}|{given.seconds:g}|processor"
+    if given.toulbar2 and key not in kept.lines and not given.draw:
+        kept.add(key, peer(name, given))
+    lines += [kept.lines[key]] if key in kept.lines else []
     return lines
 
 

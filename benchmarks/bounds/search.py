@@ -3,23 +3,38 @@
     DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.search [--only NAME] [--seconds S] [--output FILE]
 
 FOLDER holds meetings/. `nodes/s` and `sweeps/s` are those of all agents together (sweeps: 8 a node, 24 where a node
-begins at its row); `wave` is what a wave takes on average, `outside launches` which part of that a GPU waits. A run's
-line has the gap to its best utility after times, and the seconds that each kind of work took.
+begins at its row); `wave` is what a wave takes on average. Under them is what sweeps do a second beside what limits
+it: on a GPU the bytes of tables (none stays in a cache from one sweep to the next) beside a copy, sums with their
+maxima, and which part of a wave its kernel does not work; on the CPU the sums of packed tables, beside the same product
+by itself. A run's line has the gap to its best utility after times, and the seconds that each kind of work took.
+`--rates` makes no runs.
 """
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 
 import dmcmc
+from benchmarks.bounds.limits import (
+    H200_MAX_PLUS,
+    copied_on_gpu,
+    launched_on_gpu,
+    max_plus_on_cpu,
+    packed_operations,
+    sweep_of,
+)
 from benchmarks.harness import Report, meeting, options
-from dmcmc.inference.bounds.branching.search import SWEEPS, Request, search_rows
+from dmcmc.inference.bounds.branching.search import SWEEPS, Request, RowSearch, search_rows
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
+from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals
 from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
+from dmcmc.inference.bounds.dual.graph import Graph
 from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
@@ -31,29 +46,96 @@ NAMES = ("ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n10_D96")
 TIMES = (0.5, 1, 2, 5, 10, 20, 30, 60)
 
 
+class Kernels:
+    """The seconds that kernels take on a GPU while this is entered, and how many launches there are."""
+
+    def __init__(self) -> None:
+        self.seconds, self.launches = 0.0, 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Take the time of launches."""
+        from numba import cuda
+
+        launch = DeviceDuals.launch
+
+        def timed(group: DeviceDuals, *arguments: Any) -> None:
+            begun, ended = cuda.event(), cuda.event()
+            begun.record()
+            launch(group, *arguments)
+            ended.record()
+            ended.synchronize()
+            self.seconds += begun.elapsed_time(ended) / 1e3
+            self.launches += 1
+
+        with patch.object(DeviceDuals, "launch", timed):
+            yield
+
+
+class Seen:
+    """The nodes of waves: what a sweep of theirs takes when tables are packed."""
+
+    def __init__(self, graphs: dict[int, Graph]) -> None:
+        self.graphs, self.operations, self.nodes = graphs, 0.0, 0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look at what comes of waves."""
+        take = RowSearch.take
+
+        def seen(search: RowSearch, chosen: Any, wave: Any, found: Any) -> None:
+            self.operations += len(found.bounds) * packed_operations(self.graphs[id(search)], found.masks)
+            self.nodes += len(found.bounds)
+            take(search, chosen, wave, found)
+
+        with patch.object(RowSearch, "take", seen):
+            yield
+
+
 def rates(name: str, device: str, say: Report) -> None:
-    """Measure nodes and sweeps a second of all agents together."""
+    """Measure nodes and sweeps a second of all agents together, beside what limits them."""
     locals_ = divide(dmcmc.load(meeting(name))).locals
     states = [dual.TRIANGLES.start(local, Backend(threads=cores(), device=device)) for local in locals_]
-    improve_on_gpu([BoundRequest(state) for state in states], states[0].backend, sweeps=2) if device != "cpu" else None
+    gpu = device != "cpu"
+    improve_on_gpu([BoundRequest(state) for state in states], states[0].backend, sweeps=2) if gpu else None
     work, requests = [row_search(state, (1 << 32) // len(states), 1e6) for state in states], list[Request]()
     for search, state in zip(work, states, strict=True):
         low = np.full(state.local.rows, -np.inf)
         requests.append(Request(search, low, low))
     search_rows(requests, waves=3)
     before, begun, waves = sum(one.nodes for one in work), time.perf_counter(), 0
-    workers: Any = work[0].engine.workers
-    busy = getattr(workers, "busy", 0.0)
-    while time.perf_counter() - begun < 3:
-        search_rows(requests, waves=4)
-        waves += 4
+    kernels, seen = Kernels(), Seen({id(s): t.layout.hidden for s, t in zip(work, states, strict=True)})
+    with kernels.watched() if gpu else seen.watched():
+        while time.perf_counter() - begun < 3:
+            search_rows(requests, waves=4)
+            waves += 4
     took = time.perf_counter() - begun
-    pace, room = (sum(one.nodes for one in work) - before) / took, sum(one.engine.slots for one in work)
-    host = f"  outside launches {100 - 100 * (workers.busy - busy) / took:.0f} %" if device != "cpu" else ""
+    nodes, room = sum(one.nodes for one in work) - before, sum(one.engine.slots for one in work)
+    pace, width = SWEEPS * nodes / took, states[0].width
     say(
-        f"{name:<15} {type(work[0].engine).__name__}: {pace:9.1f} nodes/s  {SWEEPS * pace:9.1f} sweeps/s"
-        f"  wave {1e3 * took / waves:7.1f} ms of {work[0].engine.width}  slots {room}{host}"
+        f"{name:<15} {type(work[0].engine).__name__}: {nodes / took:9.1f} nodes/s  {pace:9.1f} sweeps/s"
+        f"  wave {1e3 * took / waves:7.1f} ms of {work[0].engine.width}  slots {room}"
     )
+    each = [sweep_of(state.layout.hidden, width) for state in states]
+    moved, done = (pace * sum(column) / len(each) for column in zip(*each, strict=True))
+    if gpu:
+        copied, empty = copied_on_gpu(), launched_on_gpu()
+        say(_limit("bytes of triangles and pairs", moved, copied, "a copy on this card"))
+        say(_limit("sums and maxima", done, H200_MAX_PLUS, "the most on an H200, CUDA C++"))
+        outside = 1 - kernels.seconds / took
+        say(
+            f"  {'a wave outside its kernel':<30} {100 * outside:5.1f} % of {1e3 * took / waves:.1f} ms;"
+            f" {kernels.launches / waves:.1f} launches of {1e6 * empty:.0f} us:"
+            f" {100 * kernels.launches * empty / took:.2f} %"
+        )
+    else:
+        packed = pace * seen.operations / seen.nodes
+        say(_limit("sums and maxima", packed, max_plus_on_cpu(width), "products alone, all cores"))
+
+
+def _limit(what: str, rate: float, limit: float, of: str) -> str:
+    """Return a line of the table: a rate, and which part of a limit it is."""
+    return f"  {what:<30} {rate / 1e9:9.1f} G/s  {100 * rate / limit:5.1f} % of {limit / 1e9:9.1f} G/s ({of})"
 
 
 def gaps(name: str, device: str, seconds: float, say: Report) -> None:
@@ -82,13 +164,15 @@ def main() -> None:
     """Measure and print."""
     parser = options(__file__, __doc__, only=True)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rates", action="store_true", help="rates only, no runs")
     parser.add_argument("--device", default="cpu" if gpu_problem() is not None else "cuda")
     given = parser.parse_args()
     say = Report(__file__, given, device=given.device)
     for name in NAMES:
         if given.only in name:
             rates(name, given.device, say)
-            gaps(name, given.device, given.seconds, say)
+            if not given.rates:
+                gaps(name, given.device, given.seconds, say)
             sys.stdout.flush()
     say.keep()
 

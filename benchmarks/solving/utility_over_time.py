@@ -5,11 +5,13 @@
 
 FOLDER holds meetings/ and instances/. Each problem is solved by ``dmcmc solve --timeout`` with the default methods:
 once for each of the short times (``--runs``), since a run may do otherwise when it has longer, and once for the
-longest, whose trace says what it had in between. An answer that comes later than a second or 5 % beyond its time does
-not count. `found` and `bound` are in the problem's own sense; a violated constraint counts before any objective. The
-last columns say whether this version is better, equal or worse. ``--picture`` draws both, paired (needs matplotlib).
+longest, whose trace says what it had in between; with ``--repeat`` as often as that, and medians are compared. An
+answer that comes later than a second or 5 % beyond its time does not count. `found` and `bound` are in the problem's
+own sense; a violated constraint counts before any objective. The last columns say whether this version is better,
+equal or worse. ``--picture`` draws both, paired (needs matplotlib).
 """
 
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
@@ -70,6 +72,9 @@ def measure(case: Case, program: list[str], seconds: float, cores: set[int]) -> 
     return line | {"sense": case.problem().sense, "asked": seconds}
 
 
+NOTHING = (sys.maxsize, math.inf)  # worse than any answer
+
+
 class State(NamedTuple):
     """What there is at a time: violations and the objective as a cost (less is better), and the bound as a cost."""
 
@@ -80,6 +85,11 @@ class State(NamedTuple):
 def late(line: Line) -> bool:
     """Return whether a run ended too late."""
     return bool(line.get("time") and line["time"] > max(line["asked"] + 1, line["asked"] * GRACE))
+
+
+def key(case: str, version: str, seconds: float, repeat: int) -> str:
+    """Return what no other run is called."""
+    return f"{case}|{version}|{seconds:g}" + (f"|{repeat}" if repeat else "")
 
 
 def at_end(line: Line) -> State:
@@ -103,11 +113,19 @@ def on_the_way(line: Line, seconds: float) -> State:
 
 
 def state(lines: dict[str, Line], case: str, version: str, seconds: float, given: Namespace) -> State:
-    """Return what a version has at a time: by a run of its own, or by the trace of the longest."""
-    line = lines.get(f"{case}|{version}|{seconds:g}")
+    """Return the medians of what a version has at a time."""
+    each = [once(lines, case, version, seconds, repeat, given) for repeat in range(given.repeat)]
+    found = sorted(s.found or NOTHING for s in each)[(len(each) - 1) // 2]
+    bound = sorted(-math.inf if s.bound is None else s.bound for s in each)[len(each) // 2]
+    return State(None if found == NOTHING else found, bound if bound > -math.inf else None)
+
+
+def once(lines: dict[str, Line], case: str, version: str, seconds: float, repeat: int, given: Namespace) -> State:
+    """Return what a version had at a time: by a run of its own, or by the trace of the longest."""
+    line = lines.get(key(case, version, seconds, repeat))
     if line is not None:
         return at_end(line)
-    longest = lines.get(f"{case}|{version}|{max(given.runs):g}")
+    longest = lines.get(key(case, version, max(given.runs), repeat))
     if longest is None or "asked" not in longest:
         return State(None, None)
     return at_end(longest) if (longest.get("time") or 1e9) <= seconds else on_the_way(longest, seconds)
@@ -155,11 +173,11 @@ def table(say: Report, names: list[str], versions: list[str], given: Namespace) 
                 words = compared(now.found, before.found), compared(bounds[0], bounds[1])
                 cells += words
                 for what, word in zip(("found", "bound"), words, strict=True):
-                    key = f"{what} at {seconds:g} s: {word.split()[0]}"
-                    counts[key] = counts.get(key, 0) + 1
+                    told = f"{what} at {seconds:g} s: {word.split()[0]}"
+                    counts[told] = counts.get(told, 0) + 1
             say(columns.line(*cells))
-    for key, count in sorted(counts.items()):
-        say(f"{key} {count}")
+    for word, count in sorted(counts.items()):
+        say(f"{word} {count}")
     for line in lines.values():
         if "error" in line:
             say(f"{line['key']}: {line['error']}")
@@ -214,13 +232,15 @@ def main() -> int:
     parser = options(__file__, __doc__, only=True)
     parser.add_argument("--times", type=float, nargs="+", default=[1, 2, 5, 10, 60])
     parser.add_argument("--runs", type=float, nargs="+", default=[1, 2, 5, 60], help="times with a run of their own")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="runs of each, of which medians are shown")
     parser.add_argument("--picture", type=Path, metavar="FILE.png")
     add_options(parser)
     given = parser.parse_args()
     say = Report(__file__, given)
     versions, found = programs(given), cases(given.only)
     jobs = [
-        Job(f"{case.name}|{version}|{seconds:g}", partial(measure, case, program, seconds))
+        Job(key(case.name, version, seconds, repeat), partial(measure, case, program, seconds))
+        for repeat in range(given.repeat)
         for seconds in sorted(given.runs, reverse=True)
         for case in found
         for version, program in versions.items()

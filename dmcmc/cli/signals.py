@@ -263,9 +263,17 @@ class Signals:
                 os.kill(neighbour, next(code for code, meant in _PASSED_ON.items() if meant == self.told))
 
     def _give_up_others(self, code: int) -> None:
-        """End ranks on other machines: launchers do not all do so when one ends."""
-        if self._world is not None and self._world.size > self._world.local_size:
-            self._world.abort(code)
+        """End all ranks by MPI: launchers do not all do so when one ends, or call that a failure of those they end.
+
+        Open MPI's would say more than is wanted, and does not need it on one machine.
+        """
+        world = self._world
+        if world is None or world.size == 1:
+            return
+        if world.size > world.local_size or (world.rank == 0 and not self._hurried):
+            _leave_nothing()
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # all is said: what MPI adds is nobody's concern
+            world.abort(code)
 
     def _end_now(self, code: int) -> NoReturn:
         if self._claimed:  # what is being written is worth a moment
@@ -274,13 +282,18 @@ class Signals:
 
 
 def _exit(code: int) -> NoReturn:
-    """End the process at once; leave no part of a file, and the terminal as it was."""
+    """End the process at once."""
+    _leave_nothing()
+    os._exit(code)
+
+
+def _leave_nothing() -> None:
+    """Leave no part of a file, and the terminal as it was."""
     write = sys.modules.get("dmcmc.inference.runtime.write")
     if write is not None:
         write.discard_parts()
     if os.isatty(2):
         os.write(2, b"\x1b[?25h")  # a progress bar hides the cursor
-    os._exit(code)
 
 
 def _place() -> str:

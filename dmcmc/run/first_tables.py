@@ -26,9 +26,10 @@ from dmcmc.run.agent.loose_bound import loose_bounds
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.run.controller.offer import BOUND, ELIMINATE, SAMPLE, Brought
 from dmcmc.run.kinds.eliminate import Eliminated, eliminate_in_turn
+from dmcmc.run.kinds.lift import soon_lifted
 from dmcmc.run.nodes import Sides, gather_sides
 from dmcmc.run.planning.setup import Setup
-from dmcmc.samplers import registry
+from dmcmc.samplers import improve_in_team, registry
 from dmcmc.samplers.auto.choose import FIRST_SHARE, SOON, Choice, bound_seconds, sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 from dmcmc.samplers.chain_solver import ChainSolver
@@ -70,11 +71,11 @@ class First(NamedTuple):
     helped: Resumable | None
 
 
-def team_of(setup: Setup, world: World) -> Team:
+def team_of(setup: Setup, world: World, private: bool = False) -> Team:
     """Return the ranks that work on the rows of one agent with this rank; a context that all ranks enter and leave."""
     helped = setup.helped_by(world.rank)
     agents = setup.of_rank(world.rank) if helped is None else [helped]
-    return Team(world, agents[0] if any(setup.helpers) else None, helped is None)
+    return Team(world, agents[0] if any(setup.helpers) else None, helped is None, private)
 
 
 def first_tables(
@@ -173,15 +174,16 @@ def _agents(
         for agent in made.values():
             if agent.filtered is not None:
                 agent.filter(best, setup.backend, float("inf"))
+    improve_in_team.end(settings.team)
     return made
 
 
 def _help(setup: Setup, number: int, sides: Sides, settings: Sampling) -> Resumable | None:
-    """Sample a share of the rows of another rank's agent, if that has no table of it yet; return its chains."""
-    method = setup.methods[number]
+    """Work on a share of the rows of another rank's agent, if that has no table of it yet; return its chains."""
+    method, chains = setup.methods[number], None
     if said_by_first(settings.team, False) and isinstance(registry.get(method), ChainSolver | BlockSolver):
-        return _sampled(setup, method, [sides.lower.local(setup.division.locals[number])], settings)[1][0]
-    return None
+        chains = _sampled(setup, method, [sides.lower.local(setup.division.locals[number])], settings)[1][0]
+    return improve_in_team.help_on(chains, settings.backend, settings.team)
 
 
 def _checkpoint(setup: Setup, best: NDArray[np.int64] | None) -> Checkpoint | None:
@@ -394,7 +396,9 @@ def _first_allowance(setup: Setup, agents: Sequence[Agent]) -> Allowance:
     if not setup.timed:
         return Allowance(effort, sweeps=_FIRST_SWEEPS)
     left = FIRST_SHARE * _soon(setup) / max(1, len(agents))
-    return Allowance(effort, [min(left, max(_FIRST_LEAST, setup.choices[a].first_bound)) for a in numbers])
+    lifted = {agent.local.agent for agent in soon_lifted(agents, setup.backend)}
+    most = {a: _FIRST_LEAST if a in lifted else max(_FIRST_LEAST, setup.choices[a].first_bound) for a in numbers}
+    return Allowance(effort, [min(left, most[a]) for a in numbers])
 
 
 def _constant(setup: Setup, agent: Agent) -> Table:

@@ -14,8 +14,8 @@ from dmcmc.mpi.contents import Chosen
 from dmcmc.run.agent.agent import Agent
 from dmcmc.run.agent.rows import rows_of
 from dmcmc.run.controller.directive import Directive
+from dmcmc.run.kinds import registry
 from dmcmc.run.kinds.protocol import Slice, Turn
-from dmcmc.run.kinds.registry import OF_AGENTS
 from dmcmc.run.metrics import gap_at
 from dmcmc.run.nodes import Sides
 from dmcmc.run.planning.setup import Setup
@@ -70,7 +70,7 @@ def improve_agents(slice: Slice, directive: Directive) -> bool:
         start = time.perf_counter()
         turn.limits = turn.agent.look(turn.outside, turn.threshold)
         turn.took += time.perf_counter() - start
-    for kind in OF_AGENTS:
+    for kind in registry.OF_AGENTS:
         granted = directive.of(kind.name)
         if granted and not slice.backend.stop.asked:
             kind.carry_out(slice, granted)

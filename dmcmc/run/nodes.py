@@ -109,7 +109,8 @@ def util_work(setup: Setup, making: Making, limits: Mapping[int, int]) -> Callab
         return shift_rooms(setup.division, setup.tree, setup.arithmetic)
 
     def step(agent: int, side: Compression, table: UtilMessage, children: list[UtilMessage]) -> UtilStep:
-        ways = [(replace(how, most=limits.get(agent)), memory) for how, memory in attempts]
+        most = limits.get(agent)
+        ways = [(how if how.most == most else replace(how, most=most), memory) for how, memory in attempts]
         resources = Resources(None, making.backend, lambda: rooms()[agent], setup.problem.agents[agent])
         try:
             node = node_of(setup, agent, side, table, children, making.backend.stop, crossing)

@@ -305,7 +305,7 @@ class Run:
     def _improve_agents(self, slice: Slice, directive: Directive) -> bool:
         """Let this rank's agents have what they are granted, or help another's; return whether rows were pruned."""
         if self.team.rank > 0:
-            self._helped = improve_in_team.help_on(self._helped, self.setup.backend.threads, self.team)
+            self._helped = improve_in_team.help_on(self._helped, self.setup.backend, self.team)
             return False
         pruned = improve_agents(slice, directive)
         improve_in_team.end(self.team)

@@ -30,7 +30,8 @@ from dmcmc.run.compiling.warm_up_gpu import settled, warm_up_gpu
 from dmcmc.run.first_tables import team_of
 from dmcmc.run.planning.combination import will_prove
 from dmcmc.run.planning.divided import Deal, Divided, dealing, divided, end_of, sharing_memory, soon_proven
-from dmcmc.run.planning.setup import Setup, deal_out, plan
+from dmcmc.run.planning.plan import deal_out, plan
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search, begin
 from dmcmc.run.watch.interrupt import Ending, Interrupt

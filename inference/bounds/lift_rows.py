@@ -8,6 +8,15 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import run_parallel
 
 
+def on_gpu(backend: Backend, seconds: float) -> bool:
+    """Return whether lifts that may take so many seconds are made on a GPU."""
+    if not backend.bounds_on_gpu(seconds * backend.threads):
+        return False
+    from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
+
+    return lift_problem() is None
+
+
 def lift_rows(requests: Sequence[LiftRequest], seconds: Sequence[float], backend: Backend) -> None:
     """Lower the bounds of several agents' rows: of all at once on a GPU, or each on a thread of its own.
 
@@ -17,11 +26,10 @@ def lift_rows(requests: Sequence[LiftRequest], seconds: Sequence[float], backend
         For each; on threads each has as much longer as there are others beside it, on a GPU all have those of all.
     """
     together = sum(seconds)
-    if backend.bounds_on_gpu(together * backend.threads):
-        from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
+    if on_gpu(backend, together):
         from dmcmc.inference.bounds.semidefinite.cuda.together import lift_on_gpu
 
-        if lift_problem() is None and lift_on_gpu(requests, backend, together):
+        if lift_on_gpu(requests, backend, together):
             return
     at_once = min(backend.threads, len(requests))
     work = [

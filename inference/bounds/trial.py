@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
-from dmcmc.inference.bounds.dual.state import FIRST_SHIFTS, DualState
+from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
+from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.mini_bucket import MiniBucketState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend

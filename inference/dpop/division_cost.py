@@ -126,10 +126,14 @@ def _cells(sizes: Ints, scope: Scope) -> float:
 
 
 def _maximal(scopes: Sequence[Scope]) -> list[Scope]:
-    """Return the scopes that lie in no other one."""
-    kept: list[Scope] = []
+    """Return the scopes that lie in no other one: those of the variable that is in fewest larger ones are looked at."""
+    kept, every, containing = list[Scope](), list[frozenset[int]](), dict[int, list[frozenset[int]]]()
     for scope in sorted(set(scopes), key=lambda s: (-len(s), s)):
-        inside = set(scope)
-        if not any(inside <= set(other) for other in kept):
+        inside = frozenset(scope)
+        larger = min((containing.get(v, []) for v in scope), key=len, default=every)
+        if not any(inside <= other for other in larger):
             kept.append(scope)
+            every.append(inside)
+            for v in scope:
+                containing.setdefault(v, []).append(inside)
     return kept

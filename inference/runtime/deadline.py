@@ -7,7 +7,7 @@ flag, an array ``halt`` of one ``uint8``, every few milliseconds of its loops, a
 """
 
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from dmcmc.inference.runtime.errors import OutOfTime
 
@@ -60,11 +60,11 @@ class Stop:
 
     def by(self, until: float) -> "Stop":
         """Return the same with an earlier end."""
-        return replace(self, until=min(self.until, until))
+        return Stop(min(self.until, until), self.grace, self.wish)
 
     def later(self, grace: float, longer: float = 0.0) -> "Stop":
         """Return the same, so many seconds later; and the end by ``longer``, if nobody asks for it."""
-        return replace(self, until=self.until + longer, grace=grace)
+        return Stop(self.until + longer, grace, self.wish)
 
     def check(self) -> None:
         """Raise :class:`OutOfTime` when it is time to end."""

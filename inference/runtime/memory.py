@@ -1,5 +1,6 @@
 """How much memory there is for this process, how much of it is free, and how much of it a single problem may take."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -178,13 +179,26 @@ def _mapped() -> int:
 
 def _pages(field: int) -> int:
     """Return a number of ``/proc/self/statm`` in bytes; 0 where there is no such file."""
-    if sys.platform == "win32":
-        return 0
+    sizes = _sizes(os.getpid())
+    with suppress(OSError, ValueError, IndexError):
+        return 0 if sizes is None else int(os.pread(sizes, 128, 0).split()[field]) * _page()
+    return 0
+
+
+@cache  # a run asks some times: opening the file is most of what that takes
+def _sizes(process: int) -> int | None:
+    """Return this process's ``/proc/self/statm``, open; a process that was forked has another one."""
+    with suppress(OSError):
+        return os.open("/proc/self/statm", os.O_RDONLY) if hasattr(os, "pread") else None
+    return None
+
+
+@cache
+def _page() -> int:
+    """Return the bytes of a page."""
     import resource
 
-    with suppress(OSError, ValueError, IndexError), open("/proc/self/statm", "rb") as sizes:
-        return int(sizes.read().split()[field]) * resource.getpagesize()
-    return 0
+    return resource.getpagesize()
 
 
 def readable(count: int) -> str:

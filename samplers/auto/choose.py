@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from dmcmc.inference.bounds.dual.graph import CLUSTER_BYTES
-from dmcmc.inference.bounds.dual.state import FIRST_SHIFTS, MOST_ROWS
+from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
+from dmcmc.inference.bounds.dual.state import MOST_ROWS
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, sweep_units, update_seconds
 from dmcmc.samplers.auto.survey import SAMPLER, Survey

@@ -23,6 +23,11 @@ class Team(Protocol):
         """How many there are."""
         ...
 
+    @property
+    def private(self) -> bool:
+        """Whether the agent's utilities must not cross between them, even if all of them know these."""
+        ...
+
     def together(self, work: Callable[[], Parts]) -> list[Parts]:
         """Return what each rank's work makes, in the order of ranks; all call it equally often.
 
@@ -34,7 +39,7 @@ class Team(Protocol):
 class Alone:
     """A single rank."""
 
-    rank, size = 0, 1
+    rank, size, private = 0, 1, False
 
     def together(self, work: Callable[[], Parts]) -> list[Parts]:
         """Return what the work makes."""

@@ -99,6 +99,73 @@ def test_a_rank_that_others_wait_for_ends_them_when_it_ends(tmp_path):
     assert done.stderr.count("RuntimeError: broken on purpose") == 1
 
 
+DISKS = """
+import resource
+from contextlib import suppress
+from pathlib import Path
+from dmcmc.formats import agent_files
+from dmcmc.run.agent.checkpoint import Checkpoint
+from dmcmc.run.private.solve import solve_directory
+
+here, keep = Path(sys.argv[1]).parent, Checkpoint.keep
+parts, kept = here / "parts", here / "kept"
+
+def on_a_full_disk(*given):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        keep(*given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+def cut(path):
+    world.wait()
+    if world.rank == 0:
+        path.write_bytes(path.read_bytes()[:-100])
+    world.wait()
+
+def tell(what, solve):
+    try:
+        result = solve()
+        said = result and (result.objective, result.bound, result.assignment)
+    except Exception as error:
+        said = f"{type(error).__name__}: {error}"
+    for rank in range(world.size):
+        world.wait()
+        if rank == world.rank and said:
+            print(f"{what}: {said}", flush=True)
+
+checked = Settings(local=exact.local, combine=exact.combine, budget=exact.budget, checkpoint=str(kept))
+if world.rank == 0:
+    agent_files.write(problem, parts, 1 << 30)
+world.wait()
+tell("undisturbed", lambda: solve(problem, exact, world))
+if broken:
+    Checkpoint.keep = on_a_full_disk
+tell("full", lambda: solve(problem, checked, world))
+Checkpoint.keep = keep
+tell("full of parts", lambda: solve_directory(parts, checked, world, None, True))
+cut(kept / "agent-1.npz")
+tell("cut", lambda: solve(problem, checked, world))
+cut(parts / "agent-2.npz")
+tell("cut part", lambda: solve_directory(parts, exact, world))
+"""
+
+
+@needs_mpirun
+def test_full_disks_and_files_that_are_cut_short_are_told_on_all_ranks_and_later_runs_go_on(tmp_path):
+    done = told(tmp_path, DISKS)
+    assert done.returncode == 0, done.stderr
+    said = [line.split(": ", 1) for line in done.stdout.splitlines()]
+    answer = said[0][1]
+    assert [what for what, words in said if words == answer] == ["undisturbed", "full of parts", "cut"]
+    failures = [words for words in said if words[1] != answer]
+    assert [what for what, _ in failures] == ["full"] * 3 + ["cut part"] * 3
+    assert all("FileError: " in why and "cannot be written: File too large" in why for _, why in failures[:3])
+    assert all("FileError: " in why and "agent-2.npz: is damaged" in why for _, why in failures[3:])
+    assert done.stderr.count("agent-1.npz: is damaged; the agent's table is made again") == 1
+
+
 class Ranks:
     """A communicator of which the others' values are known."""
 

@@ -1,4 +1,4 @@
-"""Rows that several ranks sample on are those that one would make of them."""
+"""Rows that several ranks sample on, or bound, are those that one would make of them."""
 
 import threading
 
@@ -6,9 +6,13 @@ import numpy as np
 import pytest
 from support.runs import hard_problem
 
+from dmcmc.inference.bounds.dual.row_work import ascend_rows
+from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import divide
+from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.samplers import registry
+from dmcmc.samplers import bound_in_team, registry
+from dmcmc.samplers.bound_in_team import RowsInTeam
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.contract.team import ALONE
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
@@ -62,16 +66,25 @@ def local_problem():
 
 def in_a_team(size, chains, rows, turns):
     """Let the first of some members sample on, turn by turn; the others help."""
+
+    def work(member):
+        for _ in range(turns):
+            improve(chains[0], rows, 1.0, 1, member)
+
+    return helped(size, chains, work)
+
+
+def helped(size, chains, work):
+    """Let the first of some members do something with the others' help; return their chains."""
     made, barrier, kept = [None] * size, threading.Barrier(size), list(chains)
 
     def first():
         member = Member(0, made, barrier)
-        for _ in range(turns):
-            improve(chains[0], rows, 1.0, 1, member)
+        work(member)
         end(member)
 
     def other(rank):
-        kept[rank] = help_on(chains[rank], 1, Member(rank, made, barrier))
+        kept[rank] = help_on(chains[rank], CPU, Member(rank, made, barrier))
 
     threads = [
         threading.Thread(target=first if rank == 0 else other, args=() if rank == 0 else (rank,))
@@ -131,3 +144,60 @@ def test_helpers_change_to_block_moves_with_the_first_rank(monkeypatch):
 def test_a_helper_without_chains_hears_the_end():
     local = local_problem()
     assert in_a_team(2, [chains_of(local), None], np.arange(local.rows), turns=0)[1] is None
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_rows_that_are_bounded_in_a_team_are_those_of_one_rank(size, monkeypatch):
+    monkeypatch.setattr(bound_in_team, "_FEW", 0)
+    monkeypatch.setattr(bound_in_team, "_LEAST", 0)
+    monkeypatch.setattr(bound_in_team, "_SENT", 0)
+    local, known, told = local_problem(), [], RowsInTeam._told
+
+    def noted(team, work, backend):
+        known.append(team._knows(work))
+        return told(team, work, backend)
+
+    monkeypatch.setattr(RowsInTeam, "_told", noted)
+    alone, state = DualState(local, triangles=True), DualState(local, triangles=True)
+
+    def work(member):
+        state.helpers = RowsInTeam(member)
+        for sweeps, some in ((0, None), (0, np.arange(1, local.rows, 3)), (3, np.arange(5)), (2, None)):
+            for one in (alone, state):
+                one.improve(sweeps=sweeps, rows=some)
+            np.testing.assert_array_equal(state.bounds, alone.bounds)
+        limits = np.sort(alone.bounds)[local.rows // 2] / 2.0**alone.layout.scale.shift + np.zeros(local.rows)
+        expected, found = (one.prune(limits, sweeps=4) for one in (alone, state))
+        assert 0 < found.rows.size < local.rows and not found.live.all()
+        for name in ("rows", "thresholds", "live"):
+            np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+        np.testing.assert_array_equal(state.bounds, alone.bounds)
+
+    helped(size, [None] * size, work)
+    assert known == [False, True, False, True, False], "shares that have not changed are not sent again"
+
+
+def test_rows_that_another_rank_had_no_time_for_keep_their_bounds_and_values(monkeypatch):
+    monkeypatch.setattr(bound_in_team, "_FEW", 0)
+    monkeypatch.setattr(bound_in_team, "_LEAST", 0)
+    monkeypatch.setattr(bound_in_team, "_SENT", 0)
+    local = local_problem()
+    state = DualState(local, triangles=True)
+    state.improve(sweeps=0)
+    before, half = state.bounds.copy(), local.rows // 2
+
+    def cut_short(work, bounds, backend):
+        if work.rows[0] < half:
+            return ascend_rows(work, bounds, backend)
+        return np.zeros(work.untouched.shape, dtype=np.bool_), False
+
+    monkeypatch.setattr(bound_in_team, "ascend_rows", cut_short)
+
+    def work(member):
+        state.helpers = RowsInTeam(member)
+        found = state.prune(np.full(local.rows, -np.inf), sweeps=2)
+        assert found.rows.tolist() == list(range(local.rows)) and found.live[half:].any(axis=2).all()
+
+    helped(2, [None] * 2, work)
+    assert (state.bounds[:half] < before[:half]).any()
+    np.testing.assert_array_equal(state.bounds[half:], before[half:])

@@ -38,7 +38,7 @@ if result is not None:
 
 
 @needs_mpirun
-@pytest.mark.parametrize("ranks", [2, 3, 5])
+@pytest.mark.parametrize("ranks", [3, 5])
 def test_all_ranks_of_an_agent_sample_on(tmp_path, ranks):
     problem = hard_problem(variables=6, agents=2, domain=12)
     native.save(problem, tmp_path / "problem.npz")
@@ -46,7 +46,7 @@ def test_all_ranks_of_an_agent_sample_on(tmp_path, ranks):
     done = start(ranks, str(tmp_path / "driver.py"), str(tmp_path / "problem.npz"))
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert sorted(team for _, team, *_ in found["parts"]) == {2: [1, 1], 3: [1, 2, 2], 5: [2, 2, 3, 3, 3]}[ranks]
+    assert sorted(team for _, team, *_ in found["parts"]) == {3: [1, 2, 2], 5: [2, 2, 3, 3, 3]}[ranks]
     assert all(after > before for _, _, before, after in found["parts"]), "each has drawn more"
     result = found["result"]
     assert problem.evaluate(result["assignment"]).objective == result["objective"]

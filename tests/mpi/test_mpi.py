@@ -11,17 +11,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.problem_strategies import random_problem, random_table
-from support.ranks import lines, needs_mpirun, start
+from support.ranks import in_turn, lines, needs_mpirun, start
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.formats import native
+from dmcmc.cli.main import main
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
+from dmcmc.formats import agent_files, native
 from dmcmc.mpi.launcher import announced_size, launched
 from dmcmc.mpi.placement import place_agents
+from dmcmc.run.private.solve import solve_directory
 
 pytest.importorskip("mpi4py")
 
-RANKS = (1, 2, 3, 4, 8)
+RANKS = (1, 2, 3, 8)
 
 SOLVE_ALL = """
 import json, os, sys
@@ -29,10 +33,12 @@ import dmcmc
 from dmcmc.mpi.launcher import announced_rank
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import connect
+from dmcmc.samplers import bound_in_team
 from dmcmc.samplers.methods import exact
 
 Post.limit = 100  # tables go in many slices
 exact._DIVIDED = 0  # cells from which ranks eliminate an agent together
+bound_in_team._FEW = bound_in_team._SENT = bound_in_team._LEAST = 0  # rows are bounded together
 os.environ["CUDA_VISIBLE_DEVICES"] = "" if announced_rank(os.environ) == 0 else "0"
 world = connect()
 assert world.size == 1 or set(world.leaders) == {1}  # the first that sees a GPU
@@ -42,7 +48,7 @@ if world.size > 2:  # as on two nodes
 found = {}
 for name in sys.argv[2:]:
     for method in ("exact", "gibbs", "auto", *("annealing", "tempering", "blocks") * ("two_agents" in name)):
-        bound = "none" if "agents" in name or "infeasible" in name else "auto"
+        bound = "none" if "many_agents" in name or "infeasible" in name else "auto"
         local = {"method": method, "runs": 2, "samples": 5, "cells": 200, "bound": bound}
         combine = {"method": "mini-bucket", "z": 2} if "mini_buckets" in name else {}
         budget = {}
@@ -65,26 +71,31 @@ if world.rank == 0:
         json.dump({"size": world.size, "results": found}, file)
 """
 
-FAIL_ON_RANK_1 = """
-import os, signal, sys
-import dmcmc.mpi.world, dmcmc.run.cycle, dmcmc.run.first_tables, dmcmc.run.rank, dmcmc.run.solve
+FAIL = """
+import importlib, os, resource, signal, sys
 from dmcmc.cli.main import main
 from dmcmc.mpi.launcher import announced_rank
 
-how, module, phase = sys.argv[1:4]
-place = dmcmc.mpi.world.World if module == "World" else getattr(dmcmc.run, module)
-before, failed = getattr(place, phase), sys.argv[4]
+how, rank, module, phase, failed = sys.argv[1:6]
+place = importlib.import_module(f"dmcmc.{module}")
+*outer, phase = phase.split(".")
+for name in outer:
+    place = getattr(place, name)
+before = getattr(place, phase)
 
 def fail(*given, **named):
-    if announced_rank(os.environ) != 1:
+    if announced_rank(os.environ) != int(rank):
         return before(*given, **named)
     open(failed, "w").close()
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how == "full":  # no file can grow
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+        return before(*given, **named)
     raise RuntimeError("broken on purpose")
 
 setattr(place, phase, fail)
-sys.exit(main(sys.argv[5:]))
+sys.exit(main(sys.argv[6:]))
 """
 
 
@@ -207,55 +218,51 @@ def test_the_problems_are_of_every_kind(solved):
 
 
 @needs_mpirun
-def test_the_command_line_under_a_launcher_prints_one_result(tmp_path):
+def test_the_command_line_under_a_launcher_prints_one_result(tmp_path, capfd):
     native.save(chain(5, 2), tmp_path / "problem.npz")
     (tmp_path / "run.yaml").write_text("problem: {file: problem.npz}\nlocal: {method: gibbs, samples: 5}\nseed: 3\n")
-    command = ("-m", "dmcmc", "run", str(tmp_path / "run.yaml"), "--json")
-    alone, together = start(0, *command), start(3, *command)
-    assert (alone.returncode, together.returncode) == (0, 0)
-    assert invariant(json.loads(together.stdout)) == invariant(json.loads(alone.stdout))
+    command = ("run", str(tmp_path / "run.yaml"), "--json")
+    assert main(command) == 0
+    alone, together = capfd.readouterr().out, start(3, "-m", "dmcmc", *command)
+    assert together.returncode == 0
+    assert invariant(json.loads(together.stdout)) == invariant(json.loads(alone))
 
 
 @needs_mpirun
-@pytest.mark.parametrize("setting", ["local.method=gibs", "budget.memory=9"])
-def test_bad_input_is_one_line_for_all_ranks(tmp_path, setting):
+def test_bad_input_is_one_line_for_all_ranks(tmp_path):
     native.save(chain(5, 2), tmp_path / "problem.npz")
     (tmp_path / "run.yaml").write_text("problem: {file: problem.npz}\nlocal: {method: exact}\n")
-    done = start(3, "-m", "dmcmc", "run", str(tmp_path / "run.yaml"), "-q", "--set", setting)
-    assert done.returncode == 2
-    assert done.stdout == "" or "dmcmc" not in done.stdout
-    assert len(lines(done.stderr)) == 1 and "Traceback" not in done.stderr
+    run, missing = ["run", str(tmp_path / "run.yaml")], ["run", str(tmp_path / "no.yaml")]
+    bad = [missing, [*run, "--sede"], [*run, "--seed=x"], [*run, "-q", "--set", "local.method=gibs"]]
+    done = in_turn(3, *bad, [*run, "-q", "--set", "budget.memory=9"], code=2)
+    assert done.stdout == "" and "Traceback" not in done.stderr
+    assert [line.startswith("dmcmc: error: ") for line in lines(done.stderr)] == [True] * 5
+
+
+_SAMPLED = {"method": "gibbs", "samples": 5}
+PHASES = {
+    "load parts": ("kill", "run.private.solve", "read_agent", {}),
+    "plan": ("kill", "run.solve", "plan", {}),
+    "tree parts": ("kill", "mpi.world", "World.exchange", {"combine": {"tree": "depth-first"}}),
+    "rows of one agent": ("raise", "run.first_tables", "_sampled", {"local": _SAMPLED}),
+    "sample": ("kill", "run.first_tables", "_sampled_agents", {"local": _SAMPLED}),
+    "UTIL": ("raise", "run.cycle", "util_phase", {}),
+    "UTIL parts": ("kill", "run.cycle", "util_phase", {"local": _SAMPLED}),
+    "VALUE": ("kill", "run.cycle", "value_phase", {}),
+    "improving": ("kill", "run.rank", "slice_of", {"local": {**_SAMPLED, "bound": "none"}, "budget": {"time": 600}}),
+}
 
 
 @needs_mpirun
-@pytest.mark.parametrize(
-    ("how", "module", "phase"),
-    [
-        ("raise", "cycle", "util_phase"),
-        ("kill", "solve", "divided"),
-        ("kill", "solve", "plan"),
-        ("kill", "World", "exchange"),  # agents look for their tree
-        ("raise", "first_tables", "_sampled"),  # rank 1 works on the rows of rank 0's agent
-        ("kill", "first_tables", "_sampled_agents"),
-        ("kill", "rank", "slice_of"),
-        ("kill", "rank", "first_tables"),
-        ("kill", "cycle", "value_phase"),
-    ],
-)
-def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, how, module, phase):
+@pytest.mark.parametrize("phase", PHASES)
+def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, phase):
     """The others wait for its messages: without help they would wait for ever."""
-    native.save(wide_agents(1) if phase == "_sampled" else chain(6, 2), tmp_path / "problem.npz")
-    (tmp_path / "run.yaml").write_text(
-        f"problem: {{file: problem.npz}}\noutput: {tmp_path / 'result.json'}\ncheckpoint: {tmp_path / 'kept'}\n"
-    )
-    (tmp_path / "fail.py").write_text(FAIL_ON_RANK_1)
-    more = {"_sampled_agents": ["--set", "local.method=gibbs", "--set", "local.samples=5"]}
-    more["_sampled"], more["exchange"] = more["_sampled_agents"], ["--set", "combine.tree=depth-first"]
-    more["slice_of"] = [*more["_sampled_agents"], "--set", "local.bound=none", "--timeout", "600"]
-    command = [str(tmp_path / "fail.py"), how, module, phase, str(tmp_path / "failed")]
-    done = start(3, *command, "run", str(tmp_path / "run.yaml"), *more.get(phase, ()))
+    how, module, work, sections = PHASES[phase]
+    problem, kept = wide_agents(1) if phase == "rows of one agent" else chain(6, 2), tmp_path / "kept"
+    config, source = _written(tmp_path, problem, "parts" in phase, checkpoint=str(kept), **sections)
+    done = start(3, *_failing(tmp_path, how, 1, module, work), "run", config)
     took = time.time() - (tmp_path / "failed").stat().st_mtime
-    assert done.returncode != 0 and took < 60  # 10 s, where a machine has a core a rank
+    assert done.returncode != 0 and took < (10 if how == "kill" else 60)  # 10 s, where a machine has a core a rank
     assert "Traceback" not in done.stdout + done.stderr
     assert not (tmp_path / "result.json").exists()
     ours = lines(done.stderr)
@@ -264,11 +271,45 @@ def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, how, mod
         assert ours[0].startswith("dmcmc: rank 1: internal error: RuntimeError: broken on purpose")
     else:
         assert ours == []
-    kept = sorted((tmp_path / "kept").glob("agent-*.npz"))
-    assert len(kept) == 6 if module == "cycle" else len(kept) < 6
-    if phase == "value_phase":
-        again, alone = (dmcmc.solve(chain(6, 2), **more) for more in ({"checkpoint": tmp_path / "kept"}, {}))
-        assert (again.objective, again.bound, again.assignment) == (alone.objective, alone.bound, alone.assignment)
+    tables, incumbent = list(kept.glob("agent-*.npz")), list(kept.glob("incumbent*.npz"))
+    assert len(tables) == 6 if module == "run.cycle" else len(tables) < 6
+    if "budget" in sections:
+        assert incumbent
+        return
+    again, alone = (source(**sections, **more) for more in ({"checkpoint": str(kept)}, {}))
+    assert (again.objective, again.bound, again.assignment) == (alone.objective, alone.bound, alone.assignment)
+
+
+def _written(folder, problem, parts, **sections):
+    """A configuration of a problem with an output, and what solves the same in this process."""
+    native.save(problem, folder / "problem.npz")
+    agent_files.write(problem, folder / "parts", 1 << 30)
+    where = "directory: parts" if parts else "file: problem.npz"
+    text = [f"problem: {{{where}}}", *(f"{key}: {json.dumps(one)}" for key, one in sections.items())]
+    (folder / "run.yaml").write_text("\n".join([*text, f"output: {folder / 'result.json'}"]))
+
+    def solved(**sections):
+        config = settings_of(Document("", sections))
+        if parts:
+            return solve_directory(folder / "parts", config, share_assignment=True)
+        return dmcmc.solve(problem, config)
+
+    return str(folder / "run.yaml"), solved
+
+
+def _failing(folder, how, rank, module, work):
+    """The command line, of which one rank fails in some work."""
+    (folder / "fail.py").write_text(FAIL)
+    return [str(folder / "fail.py"), how, str(rank), module, work, str(folder / "failed")]
+
+
+@needs_mpirun
+def test_an_answer_that_a_full_disk_does_not_take_is_printed_all_the_same(tmp_path):
+    config, source = _written(tmp_path, chain(6, 2), True)
+    done = start(2, *_failing(tmp_path, "full", 0, "cli.commands", "deliver"), "run", config, "--json")
+    assert done.returncode == 1 and json.loads(done.stdout)["objective"] == source().objective
+    assert [line.split("result.json")[1] for line in lines(done.stderr)] == [": cannot be written: File too large"]
+    assert not (tmp_path / "result.json").exists()
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
@@ -282,7 +323,7 @@ def test_a_launcher_of_another_mpi_is_recognised_and_refused_once(tmp_path, rank
     assert "Traceback" not in done.stderr
     ours = lines(done.stderr)
     assert len(ours) == (rank == "0")
-    assert all("2 processes" in line and "mpirun" in line for line in ours)
+    assert all("2 processes" in line and "world of one" in line and "mpirun" in line for line in ours)
 
 
 def test_what_launchers_announce():
@@ -316,7 +357,7 @@ import os, sys
 from dmcmc.config.settings import Budget, Local, Settings
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.planning.setup import prepare
+from dmcmc.run.planning.plan import prepare
 
 world = connect()
 world.local_size = world.core_sharers = 1  # as on a node of its own

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.ranks import needs_mpirun, start
+from support.ranks import documents, in_turn, needs_mpirun, start
 from support.runs import Hurried
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.cli.main import main
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
@@ -179,9 +180,11 @@ from dmcmc.formats import native
 from dmcmc.mpi.post import Post
 from dmcmc.mpi.world import World, connect
 from dmcmc.run.private.solve import solve_directory
+from dmcmc.samplers import bound_in_team
 
 world, found, sent = connect(), {}, []
 Post.limit = 64
+bound_in_team._FEW = bound_in_team._SENT = bound_in_team._LEAST = 0
 
 
 class Recorder:
@@ -262,7 +265,7 @@ def test_nothing_hidden_crosses_between_ranks_and_the_answer_is_that_of_one(fold
 @needs_mpirun
 def test_the_command_line_splits_and_solves(tmp_path):
     native.save(secret_problem(), tmp_path / "p.npz")
-    assert start(0, "-m", "dmcmc", "split", str(tmp_path / "p.npz"), str(tmp_path / "parts")).returncode == 0
+    assert main(["split", str(tmp_path / "p.npz"), str(tmp_path / "parts")]) == 0
     (tmp_path / "d.yaml").write_text("problem: {directory: parts}\nlocal: {method: exact}\n")
     (tmp_path / "parts" / "agent-1.npz").rename(tmp_path / "kept")
     lost = start(2, "-m", "dmcmc", "run", str(tmp_path / "d.yaml"))
@@ -270,18 +273,15 @@ def test_the_command_line_splits_and_solves(tmp_path):
     assert lost.returncode == 2 and len(ours) == 1 and "agent-1.npz: no such file" in ours[0]
     (tmp_path / "kept").rename(tmp_path / "parts" / "agent-1.npz")
     output = str(tmp_path / "out" / "run.json")
-    done = start(2, "-m", "dmcmc", "run", str(tmp_path / "d.yaml"), "--json", "--output", output)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["assignment"] is None
+    (tmp_path / "f.yaml").write_text("problem: {file: p.npz}\nlocal: {method: exact}\n")
+    commands = ["run", str(tmp_path / "d.yaml"), "--output", output], ["run", str(tmp_path / "f.yaml")]
+    large = "from dmcmc.run.planning import divided; divided._LARGE = 0"
+    done, found = documents(in_turn(2, *([*command, "--json"] for command in commands), before=large).stdout)
+    assert done["assignment"] is None
     files = sorted((tmp_path / "out" / "run.agents").iterdir())
     parts = {k: v for file in files for k, v in json.loads(file.read_text())["assignment"].items()}
-    assert len(files) == 5 and secret_problem().evaluate(parts).objective == json.loads(done.stdout)["objective"]
-    (tmp_path / "f.yaml").write_text("problem: {file: p.npz}\nlocal: {method: exact}\n")
-    large = "from dmcmc.run.planning import divided; divided._LARGE = 0; from dmcmc.cli.main import main; import sys; "
-    whole = start(2, "-c", large + "sys.exit(main(sys.argv[1:]))", "run", str(tmp_path / "f.yaml"), "--json")
-    assert whole.returncode == 0, whole.stderr
-    found = json.loads(whole.stdout)
-    assert "deal" in found["control"] and found["objective"] == json.loads(done.stdout)["objective"]
+    assert len(files) == 5 and secret_problem().evaluate(parts).objective == done["objective"]
+    assert "deal" in found["control"] and found["objective"] == done["objective"]
     assert secret_problem().evaluate(found["assignment"]).objective == found["objective"]
 
 

@@ -16,7 +16,7 @@ from dmcmc.mpi.token_tree import depth_first_by_token
 from dmcmc.mpi.world import World
 
 SOLVE = """
-import json, sys
+import json
 import dmcmc
 from support.problem_strategies import random_problem
 from dmcmc.mpi.world import connect
@@ -24,8 +24,7 @@ from dmcmc.mpi.world import connect
 world = connect()
 found = dmcmc.solve_on(world, random_problem(52, 16, 9, 3, 24, 2, 99, 0.0), method="exact", tree="depth-first")
 if world.rank == 0:
-    agents = [[a.name, {kind: n.count for kind, n in a.messages.items()}] for a in found.agents]
-    print(json.dumps([found.provenance["plan"]["pseudo_tree"], found.objective, found.assignment, agents]))
+    print(found.to_json())
 """
 
 
@@ -48,14 +47,15 @@ def test_the_tree_is_that_of_the_whole_graph(agents, density, seed):
 
 
 @needs_mpirun
-def test_ranks_find_the_same_tree_and_count_its_messages(tmp_path):
-    (tmp_path / "solve.py").write_text(SOLVE)
-    alone, together = (start(ranks, str(tmp_path / "solve.py")) for ranks in (0, 3))
+def test_ranks_find_the_same_tree_and_count_its_messages():
+    problem = random_problem(52, 16, 9, 3, 24, 2, 99, 0.0)
+    together = start(3, "-c", SOLVE)
     assert together.returncode == 0, together.stderr
-    found, expected = json.loads(together.stdout), json.loads(alone.stdout)
-    assert found[:3] == expected[:3]
-    assert all(count["TREE"] >= 2 for _, count in found[3] if count.get("UTIL"))
-    assert found[1] == dmcmc.solve(random_problem(52, 16, 9, 3, 24, 2, 99, 0.0), method="exact").objective
+    found, expected = json.loads(together.stdout), dmcmc.solve(problem, method="exact", tree="depth-first")
+    assert found["provenance"]["plan"]["pseudo_tree"] == expected.provenance["plan"]["pseudo_tree"]
+    assert (found["objective"], found["assignment"]) == (expected.objective, expected.assignment)
+    assert all(agent["messages"]["TREE"]["count"] >= 2 for agent in found["agents"] if agent["messages"].get("UTIL"))
+    assert expected.objective == dmcmc.solve(problem, method="exact").objective
 
 
 @pytest.mark.parametrize("tree", ["deep"])

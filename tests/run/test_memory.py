@@ -14,7 +14,7 @@ from dmcmc.inference.dpop.util_and_value import Node, util_step
 from dmcmc.mpi.world import World
 from dmcmc.run.planning import divided as dividing
 from dmcmc.run.planning.divided import sharing_memory
-from dmcmc.run.planning.setup import prepare
+from dmcmc.run.planning.plan import prepare
 
 GIB = 1 << 30
 

@@ -1,16 +1,13 @@
 """The cost model: more budget never takes exactness away, limits hold, and its file may be anything."""
 
 import json
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.problem_strategies import random_problem
+from support.ranks import documents, in_turn, needs_mpirun
 
 from dmcmc.cli.main import main
 from dmcmc.config.settings import Budget, Settings
@@ -20,14 +17,13 @@ from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.mpi.world import World
-from dmcmc.run.planning.setup import prepare
+from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import rates
 from dmcmc.samplers.auto.choose import EXACT_SHARE, SOON, Limits, choose, sweeps_for
 from dmcmc.samplers.auto.effort import bucket_efforts
 from dmcmc.samplers.auto.rates import NOMINAL
 from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys, survey
 
-MPIRUN = Path(sys.executable).with_name("mpirun")
 MEETINGS = {"agents": 3, "variables_per_agent": 5, "domain_size": 6, "seed": 1}
 
 
@@ -150,7 +146,7 @@ def test_triangles_are_counted():
 
 
 def test_rates_are_measured_once_and_kept(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(rates, "cache_root", lambda: tmp_path)  # of rates alone: kernels stay where they are
     found = rates.load_rates()
     assert found == rates._believed(found) and 0 < found.update < 1
     monkeypatch.setattr(rates, "measure", lambda: pytest.fail("measured again"))
@@ -205,31 +201,19 @@ def test_explain_says_what_each_agent_does_before_the_result(tmp_path, capfd):
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(not MPIRUN.exists() and shutil.which("mpirun") is None, reason="no mpirun")
-def test_two_ranks_choose_alike_and_one_explains(tmp_path):
+@needs_mpirun
+def test_two_ranks_choose_alike_and_one_explains(tmp_path, capfd):
     native.save(meetings(), str(tmp_path / "p.npz"))
-    launcher = str(MPIRUN) if MPIRUN.exists() else "mpirun"
-    command = [
-        sys.executable,
-        "-m",
-        "dmcmc",
-        "solve",
-        str(tmp_path / "p.npz"),
-        "--explain",
-        "--json",
-        "--device",
-        "cpu",
+    command = ["solve", str(tmp_path / "p.npz"), "--explain", "--json", "--device", "cpu"]
+    commands = [[*command, *more] for more in ([], ["--timeout", "20"], ["--set", "local.cells=700"])]
+    assert [main(argv) for argv in commands] == [0, 0, 0]
+    alone, together = capfd.readouterr().out, in_turn(2, *commands)
+    assert together.stderr.count("agent  variables") == 3
+    plans = [
+        (plan["methods"], {name: (c["bound"], c["device"]) for name, c in plan["choices"].items()})
+        for plan in (found["provenance"]["plan"] for found in documents(alone) + documents(together.stdout))
     ]
-    plans = []
-    for start in ([], [launcher, "-n", "2"]):
-        for more in ([], ["--timeout", "20"], ["--set", "local.cells=700"]):
-            done = subprocess.run([*start, *command, *more], capture_output=True, text=True, timeout=1500, cwd=tmp_path)
-            assert done.returncode == 0 and done.stderr.count("agent  variables") == 1
-            choices = json.loads(done.stdout)["provenance"]["plan"]["choices"]
-            methods = json.loads(done.stdout)["provenance"]["plan"]["methods"]
-            plans.append((methods, {name: (c["bound"], c["device"]) for name, c in choices.items()}))
-    assert plans[:3] == plans[3:]
+    assert plans[:3] == plans[3:] and len(plans) == 6
 
 
 PLAIN = Survey(0, 3, 1, 4, 0, 2, 8.0, 1.0, 0.0, 0.0, 0.0, 0, 64, 16.0, 2.0, 2, 0, 0.0, "", ((0,),))

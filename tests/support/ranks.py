@@ -1,5 +1,6 @@
 """Starting Python on ranks."""
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +15,16 @@ MPIRUN = str(_BESIDE) if _BESIDE.exists() else shutil.which("mpirun")
 needs_mpirun = pytest.mark.skipif(MPIRUN is None, reason="no mpirun")
 _TESTS = str(Path(__file__).resolve().parents[1])
 _LIMIT = 1500  # seconds, against hanging: the first of all has to compile the kernels, on any machine
+
+_IN_TURN = """
+import json, sys
+from dmcmc.cli.main import main
+
+*others, last = json.loads(sys.argv[1])
+assert [main(argv) for argv in others] == [int(sys.argv[2])] * len(others)
+sys.argv[1:] = last
+sys.exit(main())
+"""
 
 
 def start(ranks, *argv, limit=_LIMIT, **environment):
@@ -32,6 +43,29 @@ def start(ranks, *argv, limit=_LIMIT, **environment):
         timeout=limit,
         env=clean | {"PYTHONPATH": _TESTS} | (more if ranks else {}) | environment,
     )
+
+
+def in_turn(ranks, *commands, code=0, before=""):
+    """Run several command lines in one launch, the last as the process's own; each is to return the same code.
+
+    Parameters
+    ----------
+    before
+        What to execute first.
+    """
+    done = start(ranks, "-c", f"{before}\n{_IN_TURN}", json.dumps(commands), str(code))
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def documents(text):
+    """The documents in JSON that a text consists of."""
+    found, decoder = [], json.JSONDecoder()
+    while text := text.strip():
+        document, end = decoder.raw_decode(text)
+        found.append(document)
+        text = text[end:]
+    return found
 
 
 def lines(stderr):

@@ -23,7 +23,7 @@ from dmcmc.run import solve as solving
 from dmcmc.run.compiling import first_time
 from dmcmc.run.compiling.warm_up import warm_up_solving
 from dmcmc.run.first_tables import team_of
-from dmcmc.run.planning.setup import prepare
+from dmcmc.run.planning.plan import prepare
 from dmcmc.run.rank import Run
 from dmcmc.run.search import begin
 from dmcmc.run.solve import solve

@@ -26,6 +26,7 @@ from dmcmc.run.agent.rows import rows_of
 from dmcmc.run.agent.upper_table import UpperTable
 from dmcmc.run.controller.offer import Brought
 from dmcmc.samplers import improve_in_team
+from dmcmc.samplers.bound_in_team import RowsInTeam
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import ALONE, Team
 from dmcmc.samplers.methods.block_chains import BlockChains, frozen
@@ -83,7 +84,7 @@ class Agent:
     tightened : bool
         Whether its bound has been tightened beyond limits of its rows.
     team : Team
-        The ranks among which rows that are sampled on are divided.
+        The ranks among which rows that are sampled on, or bounded, are divided.
     """
 
     means: Means
@@ -160,6 +161,8 @@ class Agent:
     def start_bound(self, provider: str) -> None:
         """Make a bound of the table from above."""
         self.above.start(provider, self.local, self.means.backend)
+        if self.team.size > 1 and not self.team.private and self.above.dual is not None:
+            self.above.dual.helpers = RowsInTeam(self.team)
         self.take_bound()
 
     def take_bound(self, seconds: float = 0.0) -> None:

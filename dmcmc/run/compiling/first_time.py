@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import numba
 
@@ -37,6 +38,7 @@ _PARTS = {  # what there is to compile, by how its name begins: what for, and ab
 WARM_UP = 600.0  # seconds that a tiny problem has: more than it takes to compile
 
 _LOADED: set[str] = set()  # what this process has searched with
+_THERE: set[Path] = set()  # markers that it has seen
 _AT_WORK: list[str] = []  # what is being compiled
 
 
@@ -82,8 +84,11 @@ def is_missing(what: str, world: World) -> bool:
     if numba.config.DISABLE_JIT or _AT_WORK:
         return False
     marker = warm_marker(what)
-    # Without a marker there may be no place for kernels either: every rank compiles its own.
-    return marker is None or (world.local_rank == 0 and not marker.is_file())
+    if marker is None:  # there may be no place for kernels either: every rank compiles its own
+        return True
+    if world.local_rank == 0 and marker not in _THERE and marker.is_file():
+        _THERE.add(marker)
+    return world.local_rank == 0 and marker not in _THERE
 
 
 def _title(what: str) -> tuple[str, int]:

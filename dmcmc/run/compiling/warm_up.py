@@ -30,7 +30,8 @@ from dmcmc.run.compiling import first_time
 from dmcmc.run.compiling.tiny import settings, tiny, with_a_list
 from dmcmc.run.planning.combination import splits
 from dmcmc.run.planning.divided import Divided
-from dmcmc.run.planning.setup import Setup, prepare
+from dmcmc.run.planning.plan import prepare
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers import registry
 from dmcmc.samplers.auto.rates import load_rates

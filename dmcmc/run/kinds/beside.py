@@ -17,6 +17,7 @@ _SHARE = 0.25  # of the memory is for it, on top of what the run takes
 _HANDED = 0.5  # of that, at most, is for the tables as they are handed over and kept
 _ENTRY, _LISTED, _TABLE = 48, 200, 2000  # bytes of an entry; of one over more than three variables; of a table
 _BEGIN, _BEGIN_SHARE = 5e-6, 0.1  # seconds an entry until it says something (alone 0.3 to 1.3e-6); its part of the time
+_SHORT = 1.5  # seconds: where several agents have less, the local search does more with a core than what begins then
 
 
 class SearchEngine:
@@ -62,17 +63,22 @@ def in_time(settings: Settings, problem: Problem) -> bool:
     """Return whether it is likely to say something in time behind agents' tables, which want the cores as well."""
     if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
         return True
+    if settings.budget.time < _SHORT:
+        return False
     return _BEGIN * sum(factor.table.size for factor in problem.factors) <= _BEGIN_SHARE * settings.budget.time
 
 
 def has_core(setup: Setup, engine: str) -> bool:
     """Return whether it has a core of its own: where one agent has all, or tables have to be split.
 
-    Then a combination proves little, however good agents' tables are, while toulbar2 looks at the whole.
+    Then a combination proves little, however good agents' tables are, while toulbar2 looks at the whole; a budget of a
+    second is over when it has begun.
     """
     if setup.problem.n_agents == 1:
         return True
-    return engine == TOULBAR2 and setup.config.search == "auto" and splits(setup)
+    seconds = setup.config.budget.time
+    long = seconds is None or seconds >= _SHORT
+    return engine == TOULBAR2 and setup.config.search == "auto" and long and splits(setup)
 
 
 def bytes_handed(problem: Problem) -> int:
@@ -97,7 +103,7 @@ def outlook(setup: Setup) -> str:
         return "no search engine runs beside it: the tables are too large for its part of the memory"
     core = has_core(setup, engine)
     if not core and not in_time(settings, problem):
-        return "no search engine runs beside it: the tables are too large for the time"
+        return "no search engine runs beside it: for the time, it takes too long to begin"
     name = "toulbar2" if engine == TOULBAR2 else "branch and bound"
     where = "on a core of its own" if core or settings.search != "auto" else "behind other work"
     return f"{name} searches the whole beside the run, {where}, unless tables prove the answer at once"

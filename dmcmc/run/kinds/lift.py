@@ -1,13 +1,31 @@
 """To bound an agent's rows by the semidefinite relaxation: where agents are dense and have many variables."""
 
+import math
 import time
 from collections.abc import Sequence
 
-from dmcmc.inference.bounds.lift_rows import lift_rows
+from dmcmc.inference.bounds.lift_rows import lift_rows, on_gpu
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.run.agent.agent import Agent
 from dmcmc.run.controller.offer import SEMIDEFINITE, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
 
 _TRIALS = 0.6  # of the time that is left, at most, goes by until it is of use
+_GPU_TRIAL = 1.0  # seconds, about, of a start and the first steps of ten agents on a GPU
+
+
+def soon_lifted(agents: Sequence[Agent], backend: Backend) -> list[Agent]:
+    """Return those of some agents that lifts will show in time whether they are of use to: ascent can wait there."""
+    waiting = [agent for agent in agents if agent.awaits_lift]
+    each = _time_of_trials(backend, len(waiting))
+    return [agent for agent in waiting if agent.above.quick_to_lift(each)]
+
+
+def _time_of_trials(backend: Backend, agents: int) -> float:
+    """Return the seconds of a core for the trial of each of so many agents' lifts; on a GPU it is soon over."""
+    if on_gpu(backend, backend.stop.left):
+        return math.inf if _TRIALS * backend.stop.left > _GPU_TRIAL else 0.0
+    return _TRIALS * backend.stop.left * backend.threads / max(1, agents)
 
 
 class SemidefiniteLift:
@@ -26,8 +44,8 @@ class SemidefiniteLift:
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
         """Lift several agents at once: on a GPU where there is one, else each on a thread."""
         backend = slice.backend
-        time_left = _TRIALS * backend.stop.left * backend.threads / max(1, len(slice.turns))
-        own = [(turn, s) for turn, s in slice.own(grants) if turn.agent.above.quick_to_lift(time_left)]
+        each = _time_of_trials(backend, len(slice.turns))
+        own = [(turn, s) for turn, s in slice.own(grants) if turn.agent.above.quick_to_lift(each)]
         if not own:
             return
         start, befores = time.perf_counter(), [slice.gap(turn.agent) for turn, _ in own]

@@ -41,8 +41,10 @@ from dmcmc.run.incumbent import total_of
 from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of, work_of
 from dmcmc.run.nodes import Sides
 from dmcmc.run.parts.view import View, view_of
+from dmcmc.run.planning.counting import Placed
 from dmcmc.run.planning.divided import Divided, end_of, sharing_memory
-from dmcmc.run.planning.setup import Placed, Setup, plan
+from dmcmc.run.planning.plan import plan
+from dmcmc.run.planning.setup import Setup
 from dmcmc.run.private.agreement import Valued, magnitudes_among, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
 from dmcmc.run.reduced.after import Asked
@@ -137,7 +139,7 @@ class _Run:
         setup, factors = self._plan(view, NO_STOP)
         start += warm_up_solving(setup, world, self.progress, solve, stoppable=False)
         self.progress.stage("local tables", len(self.mine))
-        with team_of(setup, world) as team:
+        with team_of(setup, world, private=True) as team:
             setup, agents, sides, _ = first_tables(
                 setup, team, world, None, self.progress.advance, near=lambda bounds: False, ended=lambda: False
             )
@@ -179,7 +181,7 @@ class _Run:
             parts = world.gather(world.together(lambda: value_of(counted, known)))
             return None if parts is None else worth_of_all(parts, view.problem, view.division.constants)
 
-        with Interrupt(stop, armed=True), team_of(setup, world) as team:
+        with Interrupt(stop, armed=True), team_of(setup, world, private=True) as team:
             run = PrivateRun(setup.ending(stop), world, incumbent, progress, valued, team)
             run.take(self._first(view, setup.ending(stop)))
             try:

@@ -25,7 +25,7 @@ from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, fix
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.runtime.compile import njit
 
-_COOLER = np.float32(0.7)  # times that of a row is the temperature of a node's first sweep
+COOLER = np.float32(0.25)  # times that of a row is the temperature of a node's first sweep
 
 
 @njit(nogil=True)
@@ -79,7 +79,7 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
             for i in range(graph.domains[v]):
                 if not masks[k, v, names[v, i]]:
                     part.unary[v, i] = DEAD
-        first = warmth if jobs[k, JOB_SOURCE] < 0 else np.float32(warmth * _COOLER)
+        first = warmth if jobs[k, JOB_SOURCE] < 0 else np.float32(warmth * COOLER)
         best, fits = _bound_node(graph, part, names, pool, target, threshold, jobs[k, JOB_SWEEPS], first, scratch, halt)
         found[k] = best
         for v in range(names.shape[0]):

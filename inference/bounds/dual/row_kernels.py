@@ -20,6 +20,7 @@ from dmcmc.inference.runtime.compile import njit
 
 RECENTRE_EVERY = 16  # sweeps
 PRUNE_EVERY = 4  # sweeps between removals of values
+FIRST_SHIFTS = 30  # sweeps with the interface free that come first: each brings all rows what a row's own would
 
 
 @njit(nogil=True)

@@ -18,19 +18,22 @@ from dmcmc.inference.bounds.dual.pair_kernels import DEAD
 from dmcmc.inference.runtime.compile import njit
 
 SCRATCH = 6  # tables that sweeps work in: two for products, four that smoothed ones take
-_STEP = np.float32(1 << 23)  # of a float's bits for a power of two
-_ONE = np.float32(127 << 23)  # the bits of 1
-_LEAST = np.float32(1e-30)  # a sum below this has lost terms
-_UP = np.float32(2.0**-12)  # of the temperature is more than all that is lost by rounding
-_FEW = 4  # sweeps: fewer do not make up for what warm ones leave
-_COLD = np.float32(0.2)  # of the first temperature is the last one's
+STEP = np.float32(1 << 23)  # of a float's bits for a power of two
+_HIGH = 58  # the largest exponential of a table is 2 to this; so products of up to 2,048 terms are below 2^127,
+TOP = np.float32((127 + _HIGH) << 23)  # (its bits,)
+ZERO = np.float32((127 - 63) << 23)  # and none of those with bits above these is subnormal, which would be slow
+PRODUCT = np.float32((127 + 2 * _HIGH) << 23)  # the bits of the largest product
+LEAST = np.float32(1)  # a sum below this may have lost its largest term
+UP = np.float32(2.0**-12)  # of the temperature is more than all that is lost by rounding
+LEAST_SWEEPS = 8  # fewer do not make up for what warm ones leave
+COLD = np.float32(0.2)  # of the first temperature is the last one's
 
 
 @njit(nogil=True)
 def cooled(warmth, sweep, sweeps):
     """Return the temperature of a sweep of so many: two thirds of them cool, the others have none; none of a few."""
-    warm = sweeps * 2 // 3 if sweeps >= _FEW else 0
-    return np.float32(warmth * _COLD ** np.float32(sweep / warm)) if sweep < warm else np.float32(0)
+    warm = sweeps * 2 // 3 if sweeps >= LEAST_SWEEPS else 0
+    return np.float32(warmth * COLD ** np.float32(sweep / warm)) if sweep < warm else np.float32(0)
 
 
 @njit(nogil=True, error_model="numpy")
@@ -39,9 +42,9 @@ def soft_plus(left, right, out, rows, inner, columns, temperature, room):
 
     ``room`` is (4, W, W) int32; rows is even, inner is a multiple of 4.
     """
-    slope = np.float32(_STEP * np.float32(1.4426950408889634) / temperature)
+    slope = np.float32(STEP * np.float32(1.4426950408889634) / temperature)
     back = np.float32(1 / slope)
-    up = np.int32(temperature * _UP) + np.int32(1)
+    up = np.int32(temperature * UP) + np.int32(1)
     tops, best = room[3, 0], room[3, 1]
     exps_left, exps_right, sums = room[0].view(np.float32), room[1].view(np.float32), room[2].view(np.float32)
     for j in range(columns):
@@ -51,16 +54,16 @@ def soft_plus(left, right, out, rows, inner, columns, temperature, room):
             best[j] = max(best[j], right[k, j])
     for k in range(inner):
         for j in range(columns):
-            power = _ONE + np.float32(np.int32(right[k, j] - best[j])) * slope
-            room[1, k, j] = np.int32(max(np.float32(0), power))
+            power = TOP + np.float32(np.int32(right[k, j] - best[j])) * slope
+            room[1, k, j] = np.int32(power if power > ZERO else np.float32(0))
     for i in range(rows):
         top = DEAD
         for k in range(inner):
             top = max(top, left[i, k])
         tops[i] = top
         for k in range(inner):
-            power = _ONE + np.float32(np.int32(left[i, k] - top)) * slope
-            room[0, i, k] = np.int32(max(np.float32(0), power))
+            power = TOP + np.float32(np.int32(left[i, k] - top)) * slope
+            room[0, i, k] = np.int32(power if power > ZERO else np.float32(0))
     for i in range(0, rows, 2):
         for j in range(columns):
             sums[i, j] = np.float32(0)
@@ -74,12 +77,12 @@ def soft_plus(left, right, out, rows, inner, columns, temperature, room):
                 sums[i, j] += (p0 * r0 + p1 * r1) + (p2 * r2 + p3 * r3)
                 sums[i + 1, j] += (q0 * r0 + q1 * r1) + (q2 * r2 + q3 * r3)
     for i in range(rows):
-        least = np.float32(1)
+        least = LEAST
         for j in range(columns):
             least = min(least, sums[i, j])
-            beyond = np.int32((np.float32(room[2, i, j]) - _ONE) * back)
+            beyond = np.int32((np.float32(room[2, i, j]) - PRODUCT) * back)
             out[i, j] = np.int32(np.int32(tops[i] + best[j]) + np.int32(beyond + up))
-        if least < _LEAST:  # an entry's terms are all too small
+        if least < LEAST:  # an entry's terms are all too small
             most = room[3, 2]
             for j in range(columns):
                 most[j] = DEAD
@@ -88,4 +91,4 @@ def soft_plus(left, right, out, rows, inner, columns, temperature, room):
                 for j in range(columns):
                     most[j] = max(most[j], np.int32(here + right[k, j]))
             for j in range(columns):
-                out[i, j] = most[j] if sums[i, j] < _LEAST else out[i, j]
+                out[i, j] = most[j] if sums[i, j] < LEAST else out[i, j]

@@ -4,12 +4,10 @@ The first one's shifts are where every row starts from: most of what it would ha
 state is not kept; with more time, rows are done again with more sweeps, from a better start.
 """
 
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -21,7 +19,9 @@ from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual.clusters import frustrated
 from dmcmc.inference.bounds.dual.graph import CLUSTER_BYTES, Layout, Shares, add_triangles, lay_out, spread
 from dmcmc.inference.bounds.dual.parts import Part, encode_parts, maxima
-from dmcmc.inference.bounds.dual.scale import NEVER, encode_bounds
+from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
+from dmcmc.inference.bounds.dual.row_work import Helpers, RowWork, ascend_rows
+from dmcmc.inference.bounds.dual.scale import encode_bounds
 from dmcmc.inference.bounds.dual.soft_kernels import SCRATCH
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
@@ -32,9 +32,10 @@ from dmcmc.inference.runtime.threads import run_watched
 
 MOST_ROWS = 1 << 20  # more are not enumerated: the bound is then what the interface alone tells
 SHIFTS = 10  # sweeps with the interface free for each sweep that every row gets: better than 3 or 30
-FIRST_SHIFTS = 30  # so many come first, in up to FIRST_SHARE of the time: each brings all rows what a row's own would
-FIRST_SHARE = 0.6
-WARMTH = 0.05  # of how far a pair's entries are apart is the temperature of the first sweeps
+FIRST_SHARE = 0.6  # of the time is for the first FIRST_SHIFTS with the interface free, at most
+WARMTH, _WARMTH = 0.15, 0.08  # of how far a pair's entries are apart is the temperature of the first sweeps, at most;
+# and for each triangle of a pair
+_ENOUGH, _WARMER = 12, 1.3  # with fewer sweeps than this warm ones lead less far; what they take, of a sweep without
 _FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
 _BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
@@ -75,6 +76,8 @@ class DualState:
         Whether the layout stays as it is: somebody else goes by it, or more triangles do not pay.
     elsewhere : Elsewhere or None
         Where the shares are as well, to go on with there.
+    helpers : Helpers or None
+        Others that do a part of the rows.
     warmth : float32
         The temperature of the first sweeps, in the scale; 0 where the graph has few triangles, and without a time
         budget: then bounds are a GPU's, to the bit.
@@ -91,11 +94,13 @@ class DualState:
         self._shares = self.layout.shares
         self._behind = False  # whether they are newer elsewhere
         self.elsewhere: Elsewhere | None = None
+        self.helpers: Helpers | None = None
         self.done = 0
         self.fits = True
         self.fixed = not triangles
         self._last: tuple[int, float, float] | None = None
         self._pace = 0.0  # seconds of a sweep with the interface free
+        self._cooling = FIRST_SHIFTS  # sweeps with the interface free until which they cool
         width = self.width
         self._scratch = np.zeros((SCRATCH, width, width), dtype=np.int32)
         self.warmth = np.float32(0)
@@ -104,8 +109,8 @@ class DualState:
         whole, apart = self.layout.whole, spread(self.shares)
         self._shift(1)
         timed = backend.stop.until < float("inf")
-        if timed and self.enumerated and _FEW * len(whole.triangles) > len(whole.pairs):
-            self.warmth = np.float32(WARMTH * apart)
+        if timed and self.enumerated and len(whole.triangles) >= max(1, len(whole.pairs)):
+            self.warmth = np.float32(min(WARMTH, _WARMTH * len(whole.triangles) / len(whole.pairs)) * apart)
         found = kernels.bound(whole, self.shares)
         self.bounds = np.full(local.rows if self.enumerated else 0, found, dtype=np.int64)
         self.exhausted = not self.layout.n_hidden  # rows are sums of entries then
@@ -215,12 +220,15 @@ class DualState:
             wanted = 10 if sweeps is None else sweeps
             self._shift(SHIFTS * wanted - self.done)
             return self._run(chosen, wanted, limits)
-        start, threads = time.perf_counter(), self.backend.threads
+        start, lanes = time.perf_counter(), self._lanes(chosen)
         self.tighten()
-        share = SHIFTS / (SHIFTS + chosen.size / threads) if self.layout.n_hidden else 1.0
-        batch, made = 1, self.done
+        share = SHIFTS / (SHIFTS + chosen.size / lanes) if self.layout.n_hidden else 1.0
+        batch, made, planned = 1, self.done, False
         while self.fits and not self.backend.stop.over:
             limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
+            if not planned:
+                self._plan(start + limit * seconds - time.perf_counter())
+                planned = self._pace > 0
             if time.perf_counter() + batch * self._pace > start + limit * seconds:
                 break
             self._shift(batch)
@@ -228,16 +236,16 @@ class DualState:
         pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self._pace
         live = [self._none_live()]
         done, swept, begin = 0, 0.0, time.perf_counter()
-        for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // threads))) if chosen.size else []:
+        for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // lanes))) if chosen.size else []:
             if self.backend.stop.over:
                 break
             # On the average of all parts so far: cores that others use as well come and go.
             left = start + seconds - time.perf_counter()
-            count = max(0, int(0.25 + left / max(pace, 1e-9) / -(-(chosen.size - done) // threads)))
+            count = max(0, int(0.25 + left / max(pace, 1e-9) / -(-(chosen.size - done) // lanes)))
             places, values = self._run(part, count, None if limits is None else limits[done : done + part.size])
             live.append((places + done, values))
             done += part.size
-            swept += (count + _FIX) * -(-part.size // threads)
+            swept += (count + _FIX) * -(-part.size // lanes)
             pace = (time.perf_counter() - begin) / swept
         return _joined(live)
 
@@ -259,6 +267,11 @@ class DualState:
         triples = frustrated(self.layout, self.shares, min(len(whole.pairs), room)) if room > 1 else []
         self.fixed, self._last, self._pace = not triples, (self.done, now, rate), 0.0
         self.layout, self._shares = add_triangles(self.layout, self.shares, triples)
+
+    def _plan(self, seconds: float) -> None:
+        """Let sweeps with the interface free cool within the seconds that there are; a few have no temperature."""
+        fitting = int(seconds / (_WARMER * self._pace)) if self._pace else 0
+        self._cooling = min(FIRST_SHIFTS, self.done + fitting) if fitting >= _ENOUGH else 0
 
     def _shift(self, sweeps: int) -> None:
         """Ascend with the interface free."""
@@ -282,7 +295,7 @@ class DualState:
 
         def ascend() -> None:
             made.append(
-                kernel(whole, shares, first, first + sweeps, self.warmth, first, FIRST_SHIFTS, self._scratch, halt)
+                kernel(whole, shares, first, first + sweeps, self.warmth, first, self._cooling, self._scratch, halt)
             )
 
         run_watched([ascend], 1, self.backend.stop, halt)
@@ -313,44 +326,20 @@ class DualState:
 
     def _run_piece(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> NDArray[np.bool_]:
         """Lower the bounds of some rows; return which values are left of each if there are limits to reach."""
-        layout, width = self.layout, self.width
-        live = np.zeros((chosen.size, layout.n_hidden, width) if limits is not None else (0, 0, 0), dtype=np.bool_)
-        thresholds = np.full(chosen.size, NEVER, dtype=np.int64) if limits is None else limits
-        threads = self.backend.threads
-        pieces = max(1, min(threads, chosen.size))
-        cuts = [chosen.size * i // pieces for i in range(pieces + 1)]
-        kernel, halt = cast(Callable[..., None], rows.run_rows), np.zeros(1, dtype=np.uint8)
+        work = self._row_work(chosen, sweeps, limits)
+        if self.helpers is not None and self.helpers.wanted(work):
+            return self.helpers.ascend(work, self.bounds, self.backend)
+        return ascend_rows(work, self.bounds, self.backend)[0]
 
-        def piece(first: int, last: int) -> None:
-            kernel(
-                layout.whole,
-                self.shares,
-                layout.hidden,
-                self._part(),
-                layout.slices,
-                chosen[first:last],
-                self._shape,
-                sweeps,
-                self.warmth,
-                thresholds[first:last],
-                self.bounds,
-                live[first:last] if limits is not None else live,
-                np.zeros_like(self._scratch),
-                halt,
-            )
+    def _row_work(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> RowWork:
+        layout = self.layout
+        graphs, shares = (layout.whole, layout.hidden), self.shares
+        return RowWork(*graphs, shares, layout.slices, self._shape, self.done, chosen, sweeps, self.warmth, limits)
 
-        run_watched([partial(piece, a, b) for a, b in itertools.pairwise(cuts)], threads, self.backend.stop, halt)
-        return live
-
-    def _part(self) -> Shares:
-        """Return room for the shares of the hidden graph."""
-        hidden, width = self.layout.hidden, self.width
-        return Shares(
-            np.empty((hidden.domains.size, width), dtype=np.int32),
-            np.empty((hidden.pairs.shape[0], width, width), dtype=np.int32),
-            np.empty((hidden.triangles.shape[0], 3, width, width), dtype=np.int32),
-            np.empty(int(hidden.star_at[-1]), dtype=np.int32),
-        )
+    def _lanes(self, chosen: NDArray[np.int64]) -> int:
+        """Return how many rows are worked on at once."""
+        helped = self.helpers is not None and self.helpers.wanted(self._row_work(chosen, 1, None))
+        return self.backend.threads * (self.helpers.size if self.helpers is not None and helped else 1)
 
     def parts(self) -> list[Part]:
         """Return the maxima over hidden variables of every table by itself."""

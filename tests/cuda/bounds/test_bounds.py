@@ -69,7 +69,7 @@ def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
     ones = [state.done for state in there]
     for k, last in enumerate(batch.shift([0, 1], ones, [one + shifts for one in ones])):
         there[k].moved(last, True)
-    rows = [np.arange(state.bounds.size)[::2] for state in there]
+    rows = [np.arange(0, state.bounds.size, 2) for state in there]
     for state, chosen in zip(here, rows, strict=True):
         state._run(chosen, 1, None)
     lower(there, rows, batch.run([0, 1], rows, 1, [None, None]))

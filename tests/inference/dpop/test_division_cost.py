@@ -12,7 +12,7 @@ from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.formats.registry import save
 from dmcmc.inference.dpop import split as splitting
-from dmcmc.inference.dpop.division_cost import division_cost
+from dmcmc.inference.dpop.division_cost import _maximal, division_cost
 from dmcmc.inference.dpop.tree_cuts import bucket_tree, narrowest
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import DivisionWarning
@@ -131,3 +131,10 @@ def test_problems_too_large_to_be_eliminated_are_divided_evenly(hard, monkeypatc
 def test_explain_and_plan_say_what_a_division_costs():
     text = str(dmcmc.plan(splitting.split(on_graph(nx.path_graph(12)), 3)))
     assert "division: " in text and "in one piece" in text
+
+
+@given(st.lists(st.lists(st.integers(0, 6), max_size=4, unique=True).map(tuple), max_size=12))
+def test_of_scopes_those_are_left_that_lie_in_no_other_one(scopes):
+    found = _maximal(scopes)
+    apart = set(map(frozenset, scopes))
+    assert sorted(map(sorted, found)) == sorted(sorted(s) for s in apart if not any(s < other for other in apart))

@@ -30,8 +30,11 @@ def test_first_samples_and_bounds_have_their_share_of_five_seconds_or_a_quarter_
     setup, _ = setup_of(budget, monkeypatch, sampled=[0, 1])
     soon = min(budget, max(SOON, budget / 4))
     assert _first_sampling(setup, None, lambda agents: None).seconds == pytest.approx(first_tables._SAMPLED * soon)
-    agents = [type("One", (), {"local": local})() for local in setup.division.locals]
-    assert sum(_first_allowance(setup, agents).seconds) == pytest.approx(FIRST_SHARE * soon)
+    agents = [type("One", (), {"local": local, "awaits_lift": False})() for local in setup.division.locals]
+    each = list(_first_allowance(setup, agents).seconds)
+    assert sum(each) == pytest.approx(FIRST_SHARE * soon)
+    monkeypatch.setattr(first_tables, "soon_lifted", lambda agents, backend: agents[:1])
+    assert _first_allowance(setup, agents).seconds == [min(each[0], first_tables._FIRST_LEAST), *each[1:]]
 
 
 @pytest.mark.parametrize(("sampled", "seconds", "method", "share"), [

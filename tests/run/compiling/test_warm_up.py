@@ -22,7 +22,7 @@ from dmcmc.run.compiling.tiny import tiny
 from dmcmc.run.compiling.warm_up import warm_up_chains, warm_up_solving
 from dmcmc.run.planning.combination import arithmetic_for
 from dmcmc.run.planning.divided import divided, soon_proven
-from dmcmc.run.planning.setup import prepare
+from dmcmc.run.planning.plan import prepare
 from dmcmc.run.watch.progress import Silent
 from dmcmc.samplers.blocks import search
 
@@ -37,7 +37,8 @@ class Stages(Silent):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    """Where what has been compiled is marked; kernels stay where they are, or they would be compiled anew."""
+    monkeypatch.setattr(cache, "kernel_folder", lambda: tmp_path)
     return tmp_path
 
 

@@ -1,5 +1,6 @@
 """Semidefinite lifts as a kind of work: several agents at once, and nothing is held against them before it is known."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -7,21 +8,24 @@ import pytest
 from dmcmc.inference.bounds.semidefinite.cuda import arrays, together
 from dmcmc.inference.bounds.semidefinite.lift import LiftRequest
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.run.controller.offer import SEMIDEFINITE, Grant
 from dmcmc.run.kinds.bound import Bound
-from dmcmc.run.kinds.lift import SemidefiniteLift
+from dmcmc.run.kinds.lift import SemidefiniteLift, soon_lifted
 from dmcmc.run.kinds.protocol import Slice, Standing, Turn
 
 
 class Pretending:
     """An agent whose lifts take no time; of its seconds some can be held against it."""
 
-    def __init__(self, known, quick=True):
+    def __init__(self, known, quick=True, needs=0.0):
         self.may_improve = self.may_lift = True
         self.awaits_lift = not known
         self.weight, self.left, self.given = 1.0, 10.0, []
         self.above = SimpleNamespace(
-            exhausted=False, quick_to_lift=lambda seconds: quick, pay=lambda s: 2.5 if known else 0.0
+            exhausted=False,
+            quick_to_lift=lambda seconds: quick and seconds > needs,
+            pay=lambda s: 2.5 if known else 0.0,
         )
 
     def lift_request(self, limits):
@@ -80,3 +84,13 @@ def test_a_gpu_lifts_all_agents_at_once_in_all_of_their_seconds_where_it_has_roo
     SemidefiniteLift().carry_out(work, [Grant(SEMIDEFINITE, number, 1.5) for number in range(2)])
     assert asked == [(agents, 3.0)]
     assert [agent.given for agent in agents] == ([[], []] if room else [[3.0], [3.0]]) and len(work.brought) == 1
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_agents_that_wait_for_a_lift_are_those_with_time_for_its_trial_which_is_short_on_a_gpu(monkeypatch, gpu):
+    monkeypatch.setattr(Backend, "bounds_on_gpu", lambda self, seconds: gpu)
+    monkeypatch.setattr(arrays, "lift_problem", lambda: None)
+    agents = [Pretending(known=False, needs=needs) for needs in (0.5, 5.0)] + [Pretending(known=True)]
+    found = soon_lifted(agents, Backend(threads=1, stop=Stop(time.perf_counter() + 4)))
+    assert found == agents[: 2 if gpu else 1]
+    assert not soon_lifted(agents[1:], Backend(threads=1, stop=Stop(time.perf_counter() + 1)))

@@ -1,6 +1,5 @@
 """The best so far: there from the first moment, never worse than its neighbours, and what any early end returns."""
 
-import json
 import time
 from types import SimpleNamespace
 
@@ -10,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.local_optima import better_by_one
 from support.problem_strategies import random_problem
-from support.ranks import needs_mpirun, start
+from support.ranks import documents, in_turn, needs_mpirun
 from support.runs import answer, begun, dense_problem, finished, hard_problem, written
 
 from dmcmc import Factor, Problem
@@ -145,17 +144,20 @@ def test_the_sum_of_largest_entries_is_impossible_where_a_factor_is():
 
 
 @needs_mpirun
-@pytest.mark.parametrize("method", ["gibbs", "exact"])
-def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path, method):
-    problem = hard_problem(agents=3, variables=6, domain=4)
-    sections = {"local": {"method": method, "runs": 1, "samples": 2}, "combine": {"method": "mini-bucket", "z": 1}}
-    alone = answer(problem, **sections)
-    config = written(tmp_path, problem, **sections)
-    ranks = json.loads(start(2, "-m", "dmcmc", "run", config, "--json").stdout)
-    points = [(p.objective, p.bound) for p in alone.trace]
-    assert [(p["objective"], p["bound"]) for p in ranks["trace"]] == points and ranks["assignment"] == alone.assignment
-    timed = json.loads(start(2, "-m", "dmcmc", "run", config, "--json", "--timeout", "0.3").stdout)
-    assert not better_by_one(problem, problem.values_of(timed["assignment"]))
+def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path):
+    problem, alone, commands = hard_problem(agents=3, variables=6, domain=4), [], []
+    for method in ("gibbs", "exact"):
+        sections = {"local": {"method": method, "runs": 1, "samples": 2}, "combine": {"method": "mini-bucket", "z": 1}}
+        alone.append(answer(problem, **sections))
+        (tmp_path / method).mkdir()
+        command = ["run", written(tmp_path / method, problem, **sections), "--json"]
+        commands += [command, [*command, "--timeout", "0.3"]]
+    found = documents(in_turn(2, *commands).stdout)
+    for one, ranks, timed in zip(alone, found[::2], found[1::2], strict=True):
+        points = [(p.objective, p.bound) for p in one.trace]
+        assert [(p["objective"], p["bound"]) for p in ranks["trace"]] == points
+        assert ranks["assignment"] == one.assignment
+        assert not better_by_one(problem, problem.values_of(timed["assignment"]))
 
 
 def test_a_run_that_ends_before_its_first_cycle_says_what_its_agents_had(monkeypatch):

@@ -1,12 +1,14 @@
 # mypy: ignore-errors
 """Nodes of a search in rows by blocks of GPU threads; see the kernels of the CPU, with whose nodes these agree.
 
-Tables are not packed here: their width is a constant of the compiled kernel.
+To the bit they agree where there are no warm sweeps: those add up in another order. Tables are not packed here: their
+width is a constant of the compiled kernel.
 """
 
 import numpy as np
 from numba import cuda, int32, int64
 
+from dmcmc.inference.bounds.branching.node_kernels import COOLER
 from dmcmc.inference.bounds.branching.pool import (
     FAR,
     JOB,
@@ -22,7 +24,7 @@ from dmcmc.inference.bounds.branching.pool import (
     UNFIT,
 )
 from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere
-from dmcmc.inference.bounds.dual.cuda.fix_kernels import copy, fix
+from dmcmc.inference.bounds.dual.cuda.fix_kernels import fix
 from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     AGENT,
     BASE,
@@ -36,6 +38,7 @@ from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     ascend,
     bound,
     remove_values,
+    warmth_of,
 )
 from dmcmc.inference.bounds.dual.cuda.words import (
     DOMAINS,
@@ -58,24 +61,46 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.runtime.compile import cuda_jit
 
 NOTE = 2  # words that go with a slot: its row's constant, sweeps made
+_COPIED = 8  # entries that a thread takes before it writes the first
 
 
 @cuda.jit(device=True)
 def take_out(words, g, part, octets):
-    """Make the dead values of variables dead in pairs too."""
-    width = np.int32(8 * len(octets))
-    square = np.int32(width * width)
-    at, ends = np.int32(words[g + PAIR_AT]), np.int32(words[g + ENDS])
-    for cell in range(np.int32(cuda.threadIdx.x), np.int32(words[g + PAIRS] * square), np.int32(cuda.blockDim.x)):
-        e = np.int32(cell // square)
-        place = np.int32(cell - e * square)
-        i = np.int32(place // width)
-        j = np.int32(place - i * width)
-        one = part[np.uint32(words[ends + 2 * e] * width + i)]
-        other = part[np.uint32(words[ends + 2 * e + 1] * width + j)]
-        if one < THRESHOLD or other < THRESHOLD:
-            part[np.uint32(at + cell)] = DEAD
+    """Make the dead values of variables dead in pairs too: a thread goes through a row or a column of a pair."""
+    width = np.uint32(8 * len(octets))
+    at, ends = np.uint32(words[g + PAIR_AT]), np.uint32(words[g + ENDS])
+    task, total = np.uint32(cuda.threadIdx.x), np.uint32(np.uint32(words[g + PAIRS]) * np.uint32(2 * width))
+    while task < total:
+        e = np.uint32(task // np.uint32(2 * width))
+        i = np.uint32(task - e * np.uint32(2 * width))
+        second = i >= width
+        i = np.uint32(i - width) if second else i
+        v = np.uint32(words[np.uint32(ends + e + e + (np.uint32(1) if second else np.uint32(0)))])
+        if part[np.uint32(v * width + i)] < THRESHOLD:
+            cell = np.uint32(at + e * width * width + (i if second else i * width))
+            for _ in range(8 * len(octets)):
+                part[cell] = DEAD
+                cell = np.uint32(cell + (width if second else np.uint32(1)))
+        task = np.uint32(task + np.uint32(cuda.blockDim.x))
     cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def copy_all(source, target, size):
+    """Copy so many entries, some of a thread's at a time."""
+    taken = cuda.local.array(_COPIED, int32)
+    threads = np.uint32(cuda.blockDim.x)
+    at, end = np.uint32(cuda.threadIdx.x), np.uint32(size)
+    while at < end:
+        for q in range(_COPIED):
+            place = np.uint32(at + np.uint32(q) * threads)
+            if place < end:
+                taken[q] = source[place]
+        for q in range(_COPIED):
+            place = np.uint32(at + np.uint32(q) * threads)
+            if place < end:
+                target[place] = taken[q]
+        at = np.uint32(at + np.uint32(_COPIED) * threads)
 
 
 @cuda.jit(device=True)
@@ -150,8 +175,11 @@ def choose(words, g, marginals, slack, first, octets):
 
 
 @cuda.jit(device=True)
-def bound_node(words, g, part, parts, tiles, octets, room, note, threshold, sweeps):
-    """Ascend, and remove values; return the node's bound, and whether its entries are within the limits."""
+def bound_node(words, g, part, parts, tiles, octets, room, note, threshold, sweeps, warmth):
+    """Ascend, and remove values; return the node's bound, and whether its entries are within the limits.
+
+    ``warmth`` (float32) is the temperature of the first sweep.
+    """
     constant, made = note[0], np.int32(note[1])
     cuda.syncthreads()
     done, fits = np.int32(0), True
@@ -167,7 +195,7 @@ def bound_node(words, g, part, parts, tiles, octets, room, note, threshold, swee
             break
         until = min(np.int32(sweeps), np.int32(done + PRUNE_EVERY))
         last = np.int32(made + until - done)
-        reached = ascend(words, g, part, tiles, room, octets, made, last)
+        reached = ascend(words, g, part, tiles, room, octets, made, last, warmth, done, np.int32(sweeps))
         fits = reached == last
         made, done = np.int32(reached), until
         cuda.syncthreads()
@@ -222,7 +250,7 @@ def run_nodes(
                     note[0] = constant
                     note[1] = 0
             elif source != target:
-                copy(work[source * slot : (source + 1) * slot], np.int32(0), part, np.int32(0), words[hidden + ENTRIES])
+                copy_all(work[source * slot : (source + 1) * slot], part, words[hidden + ENTRIES])
                 if tid == 0:
                     note[0] = notes[source * NOTE]
                     note[1] = notes[source * NOTE + 1]
@@ -232,9 +260,10 @@ def run_nodes(
                 if mask[i] == 0:
                     part[np.uint32(i)] = DEAD
             cuda.syncthreads()
-            best, fits = bound_node(
-                words, hidden, part, parts, tiles, octets, room, note, threshold, jobs[job * JOB + JOB_SWEEPS]
-            )
+            sweeps, warmth = jobs[job * JOB + JOB_SWEEPS], warmth_of(agents, agent)
+            if source >= 0:
+                warmth = np.float32(warmth * COOLER)
+            best, fits = bound_node(words, hidden, part, parts, tiles, octets, room, note, threshold, sweeps, warmth)
             for i in range(tid, size, threads):
                 mask[i] = part[np.uint32(i)] >= THRESHOLD
             chosen = np.int64(STUCK)

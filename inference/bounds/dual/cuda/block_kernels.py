@@ -1,8 +1,10 @@
 # mypy: ignore-errors
-"""What a block's threads tell each other."""
+"""What a block's threads tell each other, and how they take tables from memory."""
 
 import numpy as np
 from numba import cuda
+
+LANES, AT_ONCE = 32, 6  # threads of a warp; entries that a thread takes from memory before it uses the first
 
 
 @cuda.jit(device=True)

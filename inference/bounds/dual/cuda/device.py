@@ -33,7 +33,7 @@ def takes(state: DualState) -> bool:
         state.enumerated
         and layout.n_hidden > 0
         and len(state.local.interface) <= rows_cuda.DIGITS
-        and 4 * _least_room(layout, width) <= shared - _BLOCK
+        and 4 * _least_room(layout, width, warm=False) <= shared - _BLOCK
         and sum(part.size for part in layout.shares) + layout.whole.domains.size + len(layout.whole.pairs) < 1 << 31
     )
 
@@ -51,17 +51,23 @@ def _block(threads: int) -> int:
     return _SIMULATED if threads < _THREADS else _THREADS
 
 
-def _least_room(layout: Layout, width: int) -> int:
+def _triangle_room(layout: Layout, width: int, warm: bool) -> int:
+    """Return the words of shared memory of a triangle's tables, at a temperature with powers and tops."""
+    if not len(layout.whole.triangles):
+        return 0
+    return 3 * width * (width + 1) + (2 * width * (width + 2) if warm else 0)
+
+
+def _least_room(layout: Layout, width: int, warm: bool) -> int:
     """Return the words of shared memory that a block needs: a triangle's tables, a pair's with messages."""
-    three = 3 * width * (width + 1) if len(layout.whole.triangles) else 0
     degree = int(np.diff(layout.whole.incident_at).max(initial=0))
-    return max(three, width * (2 + width + degree))
+    return max(_triangle_room(layout, width, warm), width * (3 + width + degree))
 
 
-def _most_room(layout: Layout, width: int, level: int) -> int:
+def _most_room(layout: Layout, width: int, level: int, warm: bool) -> int:
     """Return the words that a block could use: a level's triangles, or all pairs of a variable."""
     degree = int(np.diff(layout.whole.incident_at).max(initial=0))
-    return max(3 * level * width * (width + 1), width * (1 + degree * (width + 2)))
+    return max(level * _triangle_room(layout, width, warm), width * (2 + degree * (width + 2)))
 
 
 @dataclass(frozen=True)
@@ -125,10 +131,13 @@ class DeviceDuals:
             hidden, own = graph_words(layout.hidden, self.width, layout.slices, begin + whole.size)
             shape = np.array(state.local.interface_shape, dtype=np.int32)
             at = begin + whole.size + hidden.size
-            self._agents[k] = begin, begin + whole.size, base, at, shape.size
+            # Where there is no room for warm sweeps, there are none.
+            warm = bool(state.warmth > 0) and 4 * _least_room(layout, self.width, warm=True) <= shared - _BLOCK
+            warmth = round(rows_cuda.WARM_UNIT * float(state.warmth)) if warm else 0
+            self._agents[k] = begin, begin + whole.size, base, at, shape.size, warmth
             words += [whole, hidden, shape]
-            least = max(least, _least_room(layout, self.width))
-            most = max(most, _most_room(layout, self.width, largest_level(whole, begin)))
+            least = max(least, _least_room(layout, self.width, warm))
+            most = max(most, _most_room(layout, self.width, largest_level(whole, begin), warm))
             begin, base, self._slot = at + shape.size, base + entries, max(self._slot, own)
         half = (shared // 2 - _BLOCK) // 4  # so that two blocks share a multiprocessor, where they fit
         self._room = max(least, min(most, half))

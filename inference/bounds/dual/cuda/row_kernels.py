@@ -10,6 +10,7 @@ from numba import cuda, int32, int64
 from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere
 from dmcmc.inference.bounds.dual.cuda.fix_kernels import fix
 from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
+from dmcmc.inference.bounds.dual.cuda.soft_kernels import cooled
 from dmcmc.inference.bounds.dual.cuda.star_kernels import star_pass
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.dual.cuda.words import (
@@ -30,19 +31,14 @@ from dmcmc.inference.bounds.dual.cuda.words import (
     N,
 )  # fmt: skip
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
-from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, RECENTRE_EVERY
+from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS, PRUNE_EVERY, RECENTRE_EVERY
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.runtime.compile import cuda_jit
 
 STATE, ROW, LIMIT_AT, JOB = 0, 1, 2, 3  # words of a job: which agent, which row, the threshold or NEVER
-WHOLE, HIDDEN, BASE, SHAPE, INTERFACE, AGENT = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-)  # words of an agent: its graphs, tables, interface sizes
+# Words of an agent: its graphs, tables, interface sizes, the temperature of its first sweeps in parts of WARM_UNIT.
+WHOLE, HIDDEN, BASE, SHAPE, INTERFACE, WARMTH, AGENT = range(7)
+WARM_UNIT = 1 << 16
 PARTS = 32  # of a sum
 DIGITS = 32  # interface variables at most
 REGISTERS = 64  # of a thread: two blocks of 512 share a multiprocessor
@@ -50,9 +46,9 @@ UNFIT = NEVER + 1  # a row whose entries left the limits: its bound stays what i
 
 
 @cuda.jit(device=True)
-def sweep(words, g, tables, tiles, room, octets, forward):
+def sweep(words, g, tables, tiles, room, octets, forward, temperature):
     """Make all three passes."""
-    if words[g + TRIANGLES] > 0 and not triangle_pass(words, g, tables, tiles, room, octets):
+    if words[g + TRIANGLES] > 0 and not triangle_pass(words, g, tables, tiles, room, octets, temperature):
         return False
     if words[g + STARS] > 0 and not star_pass(words, g, tables, tiles, octets):
         return False
@@ -60,14 +56,24 @@ def sweep(words, g, tables, tiles, room, octets, forward):
 
 
 @cuda.jit(device=True)
-def ascend(words, g, tables, tiles, room, octets, first, last):
-    """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all."""
+def ascend(words, g, tables, tiles, room, octets, first, last, warmth, begin, sweeps):
+    """Make sweeps ``first`` to ``last`` - 1 in turning directions; return how many were made in all.
+
+    They are those from ``begin`` on of ``sweeps``, which cool from ``warmth`` (float32).
+    """
     for step in range(first, last):
-        if not sweep(words, g, tables, tiles, room, octets, step % 2 == 0):
+        temperature = cooled(warmth, np.int32(begin + step - first), sweeps)
+        if not sweep(words, g, tables, tiles, room, octets, step % 2 == 0, temperature):
             return step
         if words[g + TRIANGLES] > 0 and step % RECENTRE_EVERY == RECENTRE_EVERY - 1:
             recentre(words, g, tables, tiles, room, octets)
     return last
+
+
+@cuda.jit(device=True)
+def warmth_of(agents, agent):
+    """Return the temperature of an agent's first sweeps."""
+    return np.float32(np.float32(agents[agent + WARMTH]) / np.float32(WARM_UNIT))
 
 
 @cuda.jit(device=True)
@@ -156,7 +162,9 @@ def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets
     agent = np.int64(chosen[block]) * AGENT
     g = np.int32(agents[agent + WHOLE])
     tables = arena[agents[agent + BASE] :]
-    made = ascend(words, g, tables, tiles, room, octets, np.int32(firsts[block]), np.int32(lasts[block]))
+    first, last = np.int32(firsts[block]), np.int32(lasts[block])
+    warmth = warmth_of(agents, agent)
+    made = ascend(words, g, tables, tiles, room, octets, first, last, warmth, first, FIRST_SHIFTS)
     if cuda.threadIdx.x == 0:
         done[block] = made
 
@@ -178,7 +186,7 @@ def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_s
         agent = jobs[job * JOB + STATE] * AGENT
         whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
         tables = arena[agents[agent + BASE] :]
-        threshold = jobs[job * JOB + LIMIT_AT]
+        threshold, warmth = jobs[job * JOB + LIMIT_AT], warmth_of(agents, agent)
         cuda.syncthreads()
         if tid == 0:
             number = jobs[job * JOB + ROW]
@@ -205,7 +213,8 @@ def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_s
                     best = bound(words, hidden, part, parts, octets)
                     break
                 until = min(np.int32(sweeps), np.int32(done + PRUNE_EVERY)) if prune else np.int32(sweeps)
-                fits = ascend(words, hidden, part, tiles, room, octets, done, until) == until
+                made = ascend(words, hidden, part, tiles, room, octets, done, until, warmth, done, np.int32(sweeps))
+                fits = made == until
                 done = until
                 cuda.syncthreads()
             if best != NEVER:

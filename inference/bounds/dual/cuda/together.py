@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
-from dmcmc.inference.bounds.dual.state import FIRST_SHARE, FIRST_SHIFTS, SHIFTS, DualState
+from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
+from dmcmc.inference.bounds.dual.state import FIRST_SHARE, SHIFTS, DualState
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
