@@ -2,6 +2,8 @@
 
 import os
 import platform
+import subprocess
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from importlib import metadata
@@ -16,6 +18,7 @@ from dmcmc.inference.runtime.memory import process_memory, readable
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.version import __version__
 
+_ASK = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
 _PACKAGES = ("numpy", "numba", "networkx", "mpi4py", "msgspec", "PyYAML", "rich")
 
 
@@ -79,16 +82,19 @@ def seat() -> dict[str, Any]:
 
 
 def _mpi_library() -> str:
-    """Return the first line of what the MPI library calls itself, without starting MPI."""
-    try:
-        import mpi4py
+    """Return the first line of what the MPI library calls itself.
 
-        mpi4py.rc.initialize = False
+    MPI is not started for it, so another process loads it: in this one nobody could start MPI any more.
+    """
+    if "mpi4py.MPI" in sys.modules:
         from mpi4py import MPI
 
         text = MPI.Get_library_version()
-    except Exception as error:  # no mpi4py, or a library that does not load: any of several types
-        return f"not found ({' '.join(str(error).split())[:100]})"
+    else:
+        asked = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=False)
+        if asked.returncode:
+            return f"not found ({' '.join(asked.stderr.splitlines()[-1:])[:100]})"
+        text = asked.stdout
     return " ".join(text.strip("\0 \n").splitlines()[0].split())
 
 

@@ -243,6 +243,14 @@ def test_info_is_json_on_request(capfd: pytest.CaptureFixture[str]) -> None:
     assert {"python", "numpy", "numba", "mpi", "cores", "memory", "threads", "cache"} <= set(found)
 
 
+def test_what_asks_for_the_machine_may_use_mpi_later() -> None:
+    pytest.importorskip("mpi4py")
+    later = "from mpi4py import MPI; print(MPI.COMM_WORLD.Get_size())"
+    code = f"from dmcmc.results.provenance import machine; assert 'not found' not in machine()['mpi']; {later}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+
+
 def test_a_reader_that_goes_away_is_no_error() -> None:
     for argv in (["samplers"], ["--help"]):
         reader, writer = os.pipe()
