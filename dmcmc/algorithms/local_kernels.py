@@ -7,6 +7,7 @@ date for the variables of this rank. A state's worth is its sum of entries.
 
 import numpy as np
 
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 
@@ -148,7 +149,7 @@ def answer_offers(layout, z, scores, to, gain, partner, joint, values):
     """
     row = np.empty(layout.most, dtype=np.int64)
     partner[:] = -1
-    joint[:] = gain
+    copy_entries(gain, joint)
     for u in range(z.size):
         if to[u] >= 0:
             v = layout.neighbour[to[u]]

@@ -10,6 +10,7 @@ Both kernels that make rows can be resumed: they stop when their block is full, 
 
 import numpy as np
 
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 DIGIT = 11  # bits of a pass of the radix sort
@@ -51,8 +52,8 @@ def radix_sort(keys, values, bits):
         a_keys, a_values, b_keys, b_values = b_keys, b_values, a_keys, a_values
         swapped = not swapped
     if swapped:
-        keys[:] = a_keys
-        values[:] = a_values
+        copy_entries(a_keys, keys)
+        copy_entries(a_values, values)
 
 
 @njit(nogil=True)

@@ -23,6 +23,7 @@ from dmcmc.inference.junction.product_kernels import (
     take_logarithms,
     takes_products,
 )
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 _LOG_SUM = LOG_SUM
@@ -86,7 +87,7 @@ def describe(program, scope, tables):
             step_of[position] = step
             at[i] += 0 if packed else max(seen[position], 0) * step
             step *= left[position] if packed else sizes[position]
-        strides[i] = step_of[:k]
+        copy_entries(step_of[:k], strides[i])
         done, dense = 1, True
         for j in range(sizes.size - 1, k - 1, -1):  # the offsets of l's last axes, repeated for every value of the next
             if left[j] == 1:
@@ -235,7 +236,11 @@ def job(program, clique, what):
     up, down = factors + clique, factors + cliques + clique
     if what == SEPARATOR:
         shown = program.above[program.above_start[clique] : program.above_start[clique + 1]]
-        return np.concatenate((np.array([up, down]), factors + 2 * cliques + shown)), 2, scope_of(program, up)
+        tables = np.empty(2 + shown.size, dtype=np.int64)
+        tables[0], tables[1] = up, down
+        for i in range(shown.size):
+            tables[2 + i] = factors + 2 * cliques + shown[i]
+        return tables, 2, scope_of(program, up)
     sender = program.parent[clique] if what == DOWN else clique
     first, last = program.factor_start[sender], program.factor_start[sender + 1]
     begin, end = program.child_start[sender], program.child_start[sender + 1]
@@ -254,7 +259,8 @@ def job(program, clique, what):
         count += 1
     scope = program.clique_scope[program.clique_start[sender] : program.clique_start[sender + 1]]
     if what == SHOW:
-        tables[count : count + shown.size] = factors + 2 * cliques + shown
+        for i in range(shown.size):
+            tables[count + i] = factors + 2 * cliques + shown[i]
         return tables[: count + shown.size], count, scope
     tables[count] = up if what == UP else down
     return tables[: count + 1], count, scope

@@ -12,6 +12,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.join_kernels import MARGINAL, join, split_bucket
 from dmcmc.inference.elimination.semirings import MAXIMUM
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 _MAXIMUM = MAXIMUM
@@ -138,7 +139,7 @@ def set_shifts(program, arena, state, first, last, marginals, limit, lowest):
         state[MOST_LIVE] = max(state[MOST_LIVE], after)
         state[SHIFTS] += last - first
     for k in range(last - first):
-        table(program, arena, program.inputs[program.input_start[first + k + 1] - 1])[:] = shifts[k]
+        copy_entries(shifts[k], table(program, arena, program.inputs[program.input_start[first + k + 1] - 1]))
 
 
 @njit(nogil=True)

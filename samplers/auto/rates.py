@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
 import numpy as np
+from numba import config
 
 from dmcmc.inference.bounds.dual.provider import TRIANGLES
 from dmcmc.inference.bounds.dual.state import DualState
@@ -75,7 +76,12 @@ def sweep_units(pairs: int, triangles: int, values: float) -> float:
 
 
 def load_rates() -> Rates:
-    """Return this machine's rates: from the file, or measured now and kept for the next time."""
+    """Return this machine's rates: from the file, or measured now and kept for the next time.
+
+    Where nothing is compiled (``NUMBA_DISABLE_JIT``) these are nominal: what Python takes is no rate of the machine's.
+    """
+    if config.DISABLE_JIT:
+        return NOMINAL
     path = rates_file()
     found = read_rates(path)
     if found is None:

@@ -9,6 +9,7 @@ and where a bucket is too large some of its variables are held fixed (w-cutset, 
 
 import numpy as np
 
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.orders.greedy_kernels import random_unit, random_word
 from dmcmc.inference.runtime.compile import njit
 
@@ -121,7 +122,7 @@ def room_for(room, size, near, count, limit, commit):
         if commit:
             room.cells[p] = cells
             room.width[p] = n
-            room.above[p, :n] = other[:n]
+            copy_entries(other[:n], room.above[p])
         for i in range(n):
             one[i] = other[i]
         count = n

@@ -6,6 +6,7 @@ failure (Lecoutre et al., AIJ 2009). Values that may change places without chang
 as long as no variable has been given any of them: if the first one fails, the others would.
 """
 
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.branch_and_bound.consistency_kernels import drop, propagate, remove_costly, settle
 from dmcmc.samplers.branch_and_bound.network import (
@@ -73,7 +74,7 @@ def take_back(net, state):
     for k in range(state.head[TRAIL] - 1, state.choice[depth, 0] - 1, -1):
         state.word[state.trail[k, 0]] = state.trail[k, 1]
     state.head[TRAIL] = state.choice[depth, 0]
-    state.size[:] = state.sizes[depth]
+    copy_entries(state.sizes[depth], state.size)
     state.head[STAMP] += 1
     state.mark[:] = 0
     v, x = state.choice[depth, 1], state.choice[depth, 2]

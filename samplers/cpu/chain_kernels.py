@@ -12,6 +12,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.model.rng_kernels import philox, uniform
@@ -68,7 +69,7 @@ def _chains(
             else:
                 utility = np.int64(init(model, z, scores, rng))
             top = utility
-            kept[:] = z
+            copy_entries(z, kept)
             for t in range(temperatures.size):
                 if halt[0] != 0:
                     break
@@ -76,10 +77,10 @@ def _chains(
                 utility = np.int64(step(model, z, scores, utility, scratch, rng, first + t, temperatures[t]))
                 if utility > top:
                     top = utility
-                    kept[:] = z
+                    copy_entries(z, kept)
             if descent > 0:
                 top = descend(model, kept, z, scores, scored, top, descent)
-                kept[:] = z
+                copy_entries(z, kept)
             if top > after[0][row]:
                 keep(model, row, top, kept, after)
     return made

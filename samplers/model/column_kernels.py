@@ -172,7 +172,10 @@ def link_columns(scope_start, scope, domains, width, hidden):
 def fill(flat, domains, width, links, quantum, never, out):
     base, span, scale, violation = quantum
     scope_start, scope, at, hidden = flat.scope_start, flat.scope, flat.at, width.size
-    whole = np.zeros(np.diff(at).max() if at.size > 1 else 1, dtype=np.int32)
+    largest = 1
+    for f in range(at.size - 1):
+        largest = max(largest, at[f + 1] - at[f])
+    whole = np.zeros(largest, dtype=np.int32)
     total = 0.0
     for f in range(at.size - 1):
         count = 0

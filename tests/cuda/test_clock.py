@@ -16,7 +16,7 @@ FREE = replace(costs.COSTS, trip=0.0, wave=0.0, matched=0.0)  # all goes to the 
 
 
 # Too large to be exact: bounded by mini-buckets of what a dual ascent has shifted; eliminated.
-@pytest.mark.parametrize("local", [{"cells": 4}, {"method": "exact"}])
+@pytest.mark.parametrize("local", [{"cells": 4, "runs": 1, "samples": 2}, {"method": "exact"}])
 def test_nothing_is_launched_that_was_not_loaded(local, launches, clock, monkeypatch):
     loaded, launched = launches
 

@@ -80,7 +80,7 @@ def test_a_large_launch_is_divided_and_the_tables_are_the_same(monkeypatch):
         done = eliminate_hybrid(flat, hybrid, NUMBERS, stop=Looks(looks=(looks,)))
         np.testing.assert_array_equal(done.table(hybrid.plan.output(0)).values, whole.table(plan.output(0)).values)
     assert counts[0][0] == 1 < counts[1][0] and counts[0][1] == counts[1][1]
-    for few in (0, 2, 3):
+    for few in (0, 1, 2):
         with pytest.raises(OutOfTime):
             eliminate_hybrid(flat, divide_work(plan, 1), NUMBERS, stop=after(few))
 

@@ -23,6 +23,7 @@ from dmcmc.inference.bounds.dual.graph import LANES, Graph, Shares
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD, bound, remove_values
 from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, fix
 from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 COOLER = np.float32(0.25)  # times that of a row is the temperature of a node's first sweep
@@ -121,10 +122,10 @@ def _bound_node(graph, part, names, pool, target, threshold, sweeps, warmth, scr
 @njit(nogil=True)
 def _copy(pool, source, target):
     """Copy a slot; entry by entry, since Numba takes seconds to compile assignments of whole arrays."""
-    _copy_entries(pool.unary[source].reshape(-1), pool.unary[target].reshape(-1))
-    _copy_entries(pool.pair[source].reshape(-1), pool.pair[target].reshape(-1))
-    _copy_entries(pool.cluster[source].reshape(-1), pool.cluster[target].reshape(-1))
-    _copy_entries(pool.star[source], pool.star[target])
+    copy_entries(pool.unary[source].reshape(-1), pool.unary[target].reshape(-1))
+    copy_entries(pool.pair[source].reshape(-1), pool.pair[target].reshape(-1))
+    copy_entries(pool.cluster[source].reshape(-1), pool.cluster[target].reshape(-1))
+    copy_entries(pool.star[source], pool.star[target])
     for v in range(pool.domains.shape[1]):
         pool.domains[target, v] = pool.domains[source, v]
         pool.widths[target, v] = pool.widths[source, v]
@@ -132,12 +133,6 @@ def _copy(pool, source, target):
             pool.names[target, v, i] = pool.names[source, v, i]
     pool.constants[target] = pool.constants[source]
     pool.made[target] = pool.made[source]
-
-
-@njit(nogil=True)
-def _copy_entries(source, target):
-    for i in range(source.size):
-        target[i] = source[i]
 
 
 @njit(nogil=True)

@@ -16,6 +16,7 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.soft_kernels import cooled
 from dmcmc.inference.bounds.dual.star_kernels import star_pass
 from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
+from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 RECENTRE_EVERY = 16  # sweeps
@@ -57,9 +58,9 @@ def fix(whole, shares, hidden, part, slices, digits):
     stayed within the limits: if not, ``part`` is of no use.
     """
     n = hidden.domains.size
-    part.unary[:] = shares.unary[:n]
-    part.pair[:] = shares.pair[: hidden.pairs.shape[0]]
-    part.cluster[:] = shares.cluster[: hidden.triangles.shape[0]]
+    copy_entries(shares.unary[:n].reshape(-1), part.unary.reshape(-1))
+    copy_entries(shares.pair[: hidden.pairs.shape[0]].reshape(-1), part.pair.reshape(-1))
+    copy_entries(shares.cluster[: hidden.triangles.shape[0]].reshape(-1), part.cluster.reshape(-1))
     constant = np.int64(0)
     for x in range(n, whole.domains.size):
         alone = shares.unary[x, digits[x - n]]

@@ -22,13 +22,14 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import cuda
+from numba import config, cuda
 
 from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.runtime.compile import cuda_jit
 
-LANES, GROUPS = 32, 8
+LANES, GROUPS = (4, 4) if config.ENABLE_CUDASIM else (32, 8)  # the simulator has a real thread for each
+PREPARERS = 8 if config.ENABLE_CUDASIM else 256  # threads of a block that prepares
 LARGE = 4  # number of a kernel, see join_kernel
 BOTH_MOST = 8  # tables that vary with h and l; choose_low splits no separator so that there are more
 
@@ -51,7 +52,7 @@ def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel
         0, 1, 2: so many tables vary with both; 3: any number of them; :data:`LARGE`: none, and messages are large.
     """
     heavy = dtype.itemsize == 8 or operation == LOG_SUM
-    rh, rl = (16, 4) if number == LARGE and not heavy else (4, 4)
+    rh, rl = (LANES // 2, 4) if number == LARGE and not heavy else (4, 4)
     both = 0 if number == LARGE else number
     return JoinKernel(_build(dtype.type, both, operation, rh, rl), GROUPS * rh, LANES * rl)
 

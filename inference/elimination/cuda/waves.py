@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
 from dmcmc.inference.elimination.cuda.describe_kernels import choose_lows, describe, wave_tables
-from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, LARGE, choose_kernel, join_kernel, prepare
+from dmcmc.inference.elimination.cuda.join_kernels import (
+    GROUPS,
+    LANES,
+    LARGE,
+    PREPARERS,
+    choose_kernel,
+    join_kernel,
+    prepare,
+)
 from dmcmc.inference.elimination.plan import Program
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
@@ -166,7 +174,7 @@ def run_waves(queue: Queue, arena: Any, waves: Waves, meta: Any, lowest: Any, op
     for (number, table, blocks), cells in zip(waves.launches.tolist(), waves.cells.tolist(), strict=True):
         queue.add(cells)
         kernel = prepare if number < 0 else join_kernel(dtype, number, operation).launch
-        threads = 256 if number < 0 else (LANES, GROUPS)
+        threads = PREPARERS if number < 0 else (LANES, GROUPS)
         arguments = (arena, meta, table, sums, start, lowest, *(() if number < 0 else (half,)))
         if not at_once:
             kernel[blocks, threads, stream](*arguments)

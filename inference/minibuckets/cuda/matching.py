@@ -20,7 +20,7 @@ import numpy as np
 from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
-from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, prepare
+from dmcmc.inference.elimination.cuda.join_kernels import GROUPS, LANES, PREPARERS, prepare
 from dmcmc.inference.elimination.cuda.waves import Queue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.cuda.waves import load_kernels as load_joins
 from dmcmc.inference.elimination.eliminate import flat_tables
@@ -264,7 +264,7 @@ class DeviceSide:
         for number, table, blocks, groups, cells in turn.marginals:
             self.queue.add(cells)
             if number < 0:
-                prepare[blocks, 256](self.arena, meta, table, sums, start, self.lowest)
+                prepare[blocks, PREPARERS](self.arena, meta, table, sums, start, self.lowest)
             else:
                 marginal_kernel(dtype, number)[blocks, (LANES, groups)](
                     self.arena, meta, table, sums, start, self.found_there, self.lowest, self.half
