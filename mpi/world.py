@@ -145,6 +145,10 @@ class World:
             self.agreed = error
             raise error
 
+    def is_agreed(self, error: Exception) -> bool:
+        """Return whether all ranks have raised an error; else others go on, and wait for this one."""
+        return self.comm is None or error is self.agreed
+
     def together(self, work: Callable[[], T]) -> T:
         """Return what this rank's part of something makes; an error on one rank is raised on all.
 

@@ -151,7 +151,8 @@ def _solve(job: "_Job | SolveJob", world: "World", ending: "Ending | None") -> O
 
     with progress_for(world.rank, job.config.budget.time) as progress:
         if "directory" in job.config.problem:
-            return solve_directory(job.config.problem["directory"], job.config, world, progress, job.share_assignment)
+            folder, shared = job.config.problem["directory"], job.share_assignment
+            return solve_directory(folder, job.config, world, progress, shared, ending)
         return solve(job.problem, job.config, world, progress, explainer(job.explain), ending)
 
 

@@ -36,6 +36,7 @@ _OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
 _LAST = 1.7  # then the process ends, whatever it does
 _SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice
 _BEHIND = 600.0  # seconds after rank 0 that others end by themselves where they cannot see it: mostly it has ended them
+_LEAVING = 0.2  # seconds for other ranks to leave what they alone know
 _GLANCE = 0.05  # seconds between two looks at a run's end
 _PLACES = 5
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -180,6 +181,7 @@ class Signals:
             self._ending.wish.ask()
         if first in _WORDS:
             self._tell_others()
+        self._leave_own()
         if self._rank == 0:
             if self._ending is not None and self._ending.running:
                 self._delivered.wait(_OPEN_MPI_GRACE if self._hurried else _GRACE)
@@ -197,10 +199,13 @@ class Signals:
         """Deliver the best so far where a run is late: what it does, on whichever rank, is not waited for."""
         from dmcmc.inference.runtime.memory import ACCOUNT
 
-        compiled = 0.0
+        compiled, left = 0.0, False
         while (now := time.perf_counter()) < max(ending.due, compiled) or not self._may_leave(now - ending.due):
             if ACCOUNT.compiles:  # what no warm-up has foreseen: else it would be compiled anew in every run
                 compiled = now + _GRACE
+            if now >= ending.due and not left:  # another rank, which rank 0 ends soon
+                left = True
+                self._leave_own()
             time.sleep(_GLANCE)
         if self.told:
             return
@@ -211,8 +216,17 @@ class Signals:
             if "DMCMC_DEBUG" in os.environ:
                 os.write(2, f"dmcmc: late: {where}\n".encode())
             self._once(best)
+            if self._leave_own():
+                time.sleep(_LEAVING)
         self._give_up_others(0)
         _exit(self._code or 0)
+
+    def _leave_own(self) -> bool:
+        """Let this rank leave what no other one knows; return whether there is such a thing."""
+        if self._ending is None or self._ending.leave is None:
+            return False
+        self._ending.leave()
+        return True
 
     def _may_leave(self, late: float) -> bool:
         """Return whether a late rank is not waited for: rank 0 has delivered, as it does, or it is rank 0."""

@@ -188,6 +188,8 @@ class Run:
             with self.search.beside(not will_prove(self.setup)):
                 cycle = run_cycle(self.setup, self.post, self.clocks, tables, self.sides, stop, made.larger)
         except ResourceError as error:
+            if not self.world.is_agreed(error):
+                raise
             if made.again is not None and made.last is not None:
                 self._brought.append(made.go_back(time.perf_counter() - begun))
                 return made.last.cycle
@@ -355,10 +357,17 @@ class Run:
             self.clocks[number] = self.clocks[number].after(agent.last, max(0, self._checks[number] - before))
 
     def give_up(self, error: ResourceError) -> None:
-        """End with the incumbent: there was no time, or no memory, for more; a search has what is left of the time."""
+        """End with the incumbent: there was no time, or no memory, for more; a search has what is left of the time.
+
+        Raises
+        ------
+        ResourceError
+            The error itself, where other ranks have not raised it: they would wait for this one.
+        """
+        if not self.world.is_agreed(error):
+            raise error
         self.incumbent.give_up(error)
-        known = self.world.size == 1 or error is self.world.agreed  # by all ranks
-        if self.setup.timed and known and isinstance(error, OutOfMemory):
+        if self.setup.timed and isinstance(error, OutOfMemory):
             with suppress(OutOfMemory):
                 self.search.until_the_end()
 

@@ -142,7 +142,7 @@ def _solve(
                         search.parts, placed = deal_out(deal, world, late)
                     setup = plan(search.parts, world, _nominal if later else load_rates, late, placed)
             except ResourceError as error:
-                if seconds is None:
+                if seconds is None or not world.is_agreed(error):
                     raise
                 return search.without_tables(error)
         if search.engine.won():

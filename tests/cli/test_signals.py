@@ -8,12 +8,19 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.ranks import MPIRUN, lines, needs_mpirun
 from support.runs import hard_problem, written
 
 from dmcmc.cli.signals import Signals
+from dmcmc.config.document import Document
+from dmcmc.config.settings import settings_of
+from dmcmc.formats import agent_files
+from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.run.private.solve import solve_directory
 from dmcmc.run.watch.interrupt import Ending
+from dmcmc.samplers.local_search.search import LocalSearch
 
 STUCK = str(Path(__file__).with_name("stuck.py"))
 SOON = 200  # seconds: on a machine that is busy; what is stuck never ends
@@ -122,6 +129,33 @@ def test_ranks_end_together_whether_all_are_told_or_one_that_is_stuck(config, al
     assert (code, said) == (0, [])
     result = json.loads(out)
     assert result["assignment"] and json.loads(stuck.output.read_text()) == result
+
+
+@needs_mpirun
+@pytest.mark.parametrize("why", ["told", "late"])
+def test_ranks_that_alone_know_their_agents_values_leave_them_and_a_later_run_begins_there(tmp_path, monkeypatch, why):
+    sections = {"local": {"method": "gibbs", "runs": 1, "samples": 5}, "checkpoint": str(tmp_path / "kept")}
+    agent_files.write(hard_problem(), tmp_path / "parts", 1 << 30)
+    config = Path(written(tmp_path, hard_problem(), budget={"time": 600}, **sections))
+    config.write_text(config.read_text().replace("file: problem.npz", "directory: parts"))
+    stuck = Stuck("improving", str(config), 2, **({"LIMIT": "5"} if why == "late" else {}))
+    code, out, said = stuck.after(*([signal.SIGTERM] if why == "told" else []))
+    result = json.loads(out)
+    assert (code, said) == (0, []) and json.loads(stuck.output.read_text()) == result
+    assert (result["status"], result["assignment"]) == ("timeout", None) and result["bound"] >= result["objective"]
+    files = [json.loads(file.read_text()) for file in sorted(stuck.output.with_suffix(".agents").iterdir())]
+    assert [file["agent"] for file in files] == ["a0", "a1"]
+    values = {name: value for file in files for name, value in file["assignment"].items()}
+    assert hard_problem().evaluate(values).objective == result["objective"]
+
+    def late(*arguments):
+        raise OutOfTime("too late")
+
+    monkeypatch.setattr("dmcmc.run.rank.first_tables", late)
+    monkeypatch.setattr(LocalSearch, "first", lambda self: np.zeros(28, dtype=np.int64))
+    config = settings_of(Document("", sections | {"budget": {"time": 60}}))
+    again = solve_directory(tmp_path / "parts", config, share_assignment=True)
+    assert again.objective == result["objective"] > again.trace[0].objective and again.assignment == values
 
 
 @needs_mpirun

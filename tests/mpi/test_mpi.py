@@ -74,6 +74,7 @@ if world.rank == 0:
 FAIL = """
 import importlib, os, resource, signal, sys
 from dmcmc.cli.main import main
+from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.launcher import announced_rank
 
 how, rank, module, phase, failed = sys.argv[1:6]
@@ -92,7 +93,7 @@ def fail(*given, **named):
     if how == "full":  # no file can grow
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
         return before(*given, **named)
-    raise RuntimeError("broken on purpose")
+    raise (OutOfTime if how == "late" else RuntimeError)("broken on purpose")
 
 setattr(place, phase, fail)
 sys.exit(main(sys.argv[6:]))
@@ -240,6 +241,7 @@ def test_bad_input_is_one_line_for_all_ranks(tmp_path):
 
 
 _SAMPLED = {"method": "gibbs", "samples": 5}
+_IMPROVED = {"local": {**_SAMPLED, "bound": "none"}, "budget": {"time": 600}}
 PHASES = {
     "load parts": ("kill", "run.private.solve", "read_agent", {}),
     "plan": ("kill", "run.solve", "plan", {}),
@@ -249,7 +251,9 @@ PHASES = {
     "UTIL": ("raise", "run.cycle", "util_phase", {}),
     "UTIL parts": ("kill", "run.cycle", "util_phase", {"local": _SAMPLED}),
     "VALUE": ("kill", "run.cycle", "value_phase", {}),
-    "improving": ("kill", "run.rank", "slice_of", {"local": {**_SAMPLED, "bound": "none"}, "budget": {"time": 600}}),
+    "improving": ("kill", "run.rank", "slice_of", _IMPROVED),
+    "late alone": ("late", "run.rank", "slice_of", _IMPROVED),  # where the others go on
+    "improving parts": ("kill", "run.rank", "slice_of", _IMPROVED),
 }
 
 
@@ -266,15 +270,16 @@ def test_one_rank_that_fails_ends_all_and_a_later_run_goes_on(tmp_path, phase):
     assert "Traceback" not in done.stdout + done.stderr
     assert not (tmp_path / "result.json").exists()
     ours = lines(done.stderr)
-    if how == "raise":
+    if how != "kill":
         assert len(ours) == 1
-        assert ours[0].startswith("dmcmc: rank 1: internal error: RuntimeError: broken on purpose")
+        text = "error: " if how == "late" else "internal error: RuntimeError: "
+        assert ours[0].startswith(f"dmcmc: rank 1: {text}broken on purpose")
     else:
         assert ours == []
     tables, incumbent = list(kept.glob("agent-*.npz")), list(kept.glob("incumbent*.npz"))
     assert len(tables) == 6 if module == "run.cycle" else len(tables) < 6
     if "budget" in sections:
-        assert incumbent
+        assert len(incumbent) == (6 if "parts" in phase else 1)
         return
     again, alone = (source(**sections, **more) for more in ({"checkpoint": str(kept)}, {}))
     assert (again.objective, again.bound, again.assignment) == (alone.objective, alone.bound, alone.assignment)

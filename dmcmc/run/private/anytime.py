@@ -21,6 +21,7 @@ from dmcmc.run.controller.offer import BESIDE, SEARCH, Offer
 from dmcmc.run.cycle import Cycle
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.planning.setup import Setup
+from dmcmc.run.private.own_parts import OwnParts
 from dmcmc.run.rank import Run
 from dmcmc.run.search import Search
 from dmcmc.run.watch.progress import Progress
@@ -62,6 +63,8 @@ class PrivateRun(Run):
     ----------
     valued
         ``valued(what this rank knows)`` returns on rank 0 what all ranks' parts are worth together; called by all.
+    own
+        Where the values of this rank's agents are kept.
 
     Attributes
     ----------
@@ -76,16 +79,18 @@ class PrivateRun(Run):
         incumbent: PrivateIncumbent,
         progress: Progress,
         valued: Callable[[Known], Worth | None],
+        own: OwnParts,
         team: Team | None = None,
     ) -> None:
         super().__init__(setup, world, cast(Search, _NoSearch(incumbent)), progress, lambda setup: None, team)
-        self.best, self.valued = Known(), valued
+        self.best, self.valued, self.own = Known(), valued, own
 
     def take(self, known: Known) -> None:
         """Keep an assignment, if it is better than the best so far; called by all ranks, each with its part."""
         worth, incumbent = self.valued(known), cast(PrivateIncumbent, self.incumbent)
         if self.world.decided(lambda: worth is not None and incumbent.take(worth)):
             self.best = dict(known)
+            self.own.keep(self.best)
 
     def first_tables(self) -> None:
         """Make each agent's first table; some agents may change their methods on the way."""

@@ -15,7 +15,6 @@ import msgspec
 
 from dmcmc.algorithms import registry
 from dmcmc.config.settings import Settings
-from dmcmc.files.write import replace_file
 from dmcmc.formats.agent_files import Index, read_agent, read_index
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.model.exact_sum import not_below
@@ -47,6 +46,7 @@ from dmcmc.run.planning.plan import plan
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.private.agreement import Valued, magnitudes_among, numbers_of, shares_among, value_of, worth_of_all
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
+from dmcmc.run.private.own_parts import OwnParts
 from dmcmc.run.reduced.after import Asked
 from dmcmc.run.solve import solve
 from dmcmc.run.watch.interrupt import Ending, Interrupt
@@ -55,6 +55,7 @@ from dmcmc.samplers.contract.protocol import SampledTable
 from dmcmc.samplers.local_search.search import LocalSearch
 
 Read = Callable[[Index, int], Problem]
+_Share = tuple[Mapping[int, AgentMetrics], Clock, bool, Mapping[str, tuple[int, int]]]  # of one rank in the result
 
 
 def solve_directory(
@@ -63,6 +64,7 @@ def solve_directory(
     world: World | None = None,
     progress: Progress | None = None,
     share_assignment: bool = False,
+    ending: Ending | None = None,
 ) -> Result | None:
     """Solve a problem that ``dmcmc split`` has written; called by every rank with the same arguments.
 
@@ -73,6 +75,9 @@ def solve_directory(
     share_assignment
         Gather the assignment. Else each rank keeps its agents' values: where ``config.output`` is given it writes one
         file an agent into a folder beside it.
+    ending
+        As for :func:`dmcmc.run.solve.solve`. What it then leaves without other ranks has no assignment: each rank
+        writes its agents' values beside ``config.output``.
 
     Returns
     -------
@@ -91,7 +96,7 @@ def solve_directory(
         config = sharing_memory(config, world)
         with ACCOUNT.open(config.budget.bytes, resident_memory()):
             run = _Run(index, config, world, progress or Silent())
-            return run.solve(partial(read_agent, folder), share_assignment)
+            return run.solve(partial(read_agent, folder), share_assignment, ending)
     except BaseException as error:
         world.give_up(error)
         raise
@@ -126,16 +131,18 @@ class _Run:
         helped = [agent for agent, ranks in enumerate(self.helpers) if world.rank in ranks]
         self.known = self.mine or helped  # a rank that works on another's rows has an agent's file for itself, too
 
-    def solve(self, read: Read, share_assignment: bool) -> Result | None:
+    def solve(self, read: Read, share_assignment: bool, ending: Ending | None = None) -> Result | None:
         """Read this rank's parts, plan, make tables, combine them, and put the ranks' parts together."""
         world, config = self.world, self.config
         warm_up_planning(self.everybody.problem, config, world, self.progress)
         if config.budget.time is not None:
             warm_up_weighing(config, world, self.progress)
         start = time.perf_counter()
-        view = view_of(self.index, world.together(lambda: {agent: read(self.index, agent) for agent in self.known}))
+        parts = world.together(lambda: {agent: read(self.index, agent) for agent in self.known})
+        view = view_of(self.index, parts)
+        own = OwnParts(self.index, self.mine, view.problem, parts, config)
         if config.budget.time is not None:
-            return self._anytime(view, start, share_assignment)
+            return self._anytime(view, own, start, share_assignment, ending)
         setup, factors = self._plan(view, NO_STOP)
         start += warm_up_solving(setup, world, self.progress, solve, stoppable=False)
         self.progress.stage("local tables", len(self.mine))
@@ -148,10 +155,7 @@ class _Run:
         clocks = {a: Clock(table.seconds, checks_of(setup, a, table)) for a, table in tables.items()}
         cycle = run_cycle(setup, Post(world, setup.owner), clocks, tables, sides, NO_STOP)
         outcome = self._outcome(view, setup, cycle, sides, factors)
-        own = self._named(view, cycle.values)
-        assignment = self._shared(own) if share_assignment else None
-        if not share_assignment:
-            self._keep(own)
+        assignment = self._delivered(own, cycle.values, share_assignment)
         metrics = world.together(lambda: {a: self._metrics(setup, a, tables, cycle) for a in self.mine})
         shares = world.gather((metrics, latest(clocks.values()), opened(), world.counted()))
         if shares is None:
@@ -159,13 +163,22 @@ class _Run:
         assert outcome is not None
         return self._result(setup, outcome, assignment, shares, time.perf_counter() - start)
 
-    def _anytime(self, view: View, start: float, share_assignment: bool) -> Result | None:
+    def _anytime(
+        self, view: View, own: OwnParts, start: float, share_assignment: bool, ending: Ending | None
+    ) -> Result | None:
         """Go through cycles until the time is over, or all is proven."""
-        world, progress, seconds = self.world, self.progress, self.config.budget.time or 0.0
-        stop = Stop(end_of(start, seconds, len(self.index.agents)))
+        world, progress, seconds, watching = (
+            self.world,
+            self.progress,
+            self.config.budget.time or 0.0,
+            ending or Ending(),
+        )
+        stop = Stop(end_of(start, seconds, len(self.index.agents)), wish=watching.wish)
         try:
             setup, factors = self._plan(view, stop)
-        except OutOfTime:  # on all ranks; there is no answer without a plan
+        except OutOfTime as error:  # there is no answer without a plan
+            if not world.is_agreed(error):
+                raise
             setup, factors = self._plan(view, NO_STOP)
         warming = warm_up_solving(setup, world, progress, partial(solve, ending=Ending()), stoppable=True)
         warming += warm_up_filtering(setup, world, progress)
@@ -181,22 +194,41 @@ class _Run:
             parts = world.gather(world.together(lambda: value_of(counted, known)))
             return None if parts is None else worth_of_all(parts, view.problem, view.division.constants)
 
-        with Interrupt(stop, armed=True), team_of(setup, world, private=True) as team:
-            run = PrivateRun(setup.ending(stop), world, incumbent, progress, valued, team)
-            run.take(self._first(view, setup.ending(stop)))
+        armed = Interrupt(stop, armed=ending is None)
+        with watching.watched(stop), armed, team_of(setup, world, private=True) as team:
+            run = PrivateRun(setup.ending(stop), world, incumbent, progress, valued, own, team)
+            before, first = world.together(own.found), self._first(view, setup.ending(stop))
+            run.take(self._crossed(first))  # and kept, from now on
+            if any(world.allgather(bool(before))):
+                run.take(self._crossed(first | before))
+            watching.leave = lambda: own.leave(run.best)
+            watching.best = partial(self._best_so_far, run, incumbent)
             try:
                 run.first_tables()
                 while not (directive := run.agree(run.combine())).stop:
                     run.improve(directive)
             except (OutOfTime, OutOfMemory) as error:
                 run.give_up(error)
-        own = self._named(view, run.best)
-        assignment = self._shared(own) if share_assignment else None
-        if not share_assignment:
-            self._keep(own)
+        own.end()
+        assignment = self._delivered(own, run.best, share_assignment)
         shares = world.gather((run.agents_metrics(), latest(run.clocks.values()), opened(), world.counted()))
-        if shares is None:
+        return None if shares is None else self._timed_result(run, incumbent, assignment, shares)
+
+    def _best_so_far(self, run: PrivateRun, incumbent: PrivateIncumbent) -> Result | None:
+        """Return what would be the result if nothing else came, from any thread; no other rank is asked (rank 0)."""
+        if self.world.rank > 0:
             return None
+        incumbent.timed_out = True
+        return self._timed_result(run, incumbent, None, [({}, Clock(), opened(), {})])
+
+    def _timed_result(
+        self,
+        run: PrivateRun,
+        incumbent: PrivateIncumbent,
+        assignment: dict[str, Label] | None,
+        shares: Sequence[_Share],
+    ) -> Result:
+        """Put the ranks' parts of a run with a time budget together (rank 0)."""
         result = self._result(run.setup, incumbent.outcome, assignment, shares, time.perf_counter() - incumbent.start)
         late = incumbent.timed_out and not incumbent.reached
         return msgspec.structs.replace(
@@ -209,13 +241,15 @@ class _Run:
         )
 
     def _first(self, view: View, setup: Setup) -> dict[int, int]:
-        """Return a first assignment: greedy and 1-optimal as far as each rank knows; shared values cross."""
+        """Return a first assignment of this rank's agents: greedy and 1-optimal as far as it knows."""
         backend, problem = setup.backend, view.problem
         search = LocalSearch(problem, problem, self.config.seed, backend.threads, backend.stop)
         found = self.world.together(search.first)
-        own = {v: int(found[v]) for agent in self.mine for v in self.index.own[agent]}
-        shared = self.world.merged({v: x for v, x in own.items() if self.index.is_shared[v]})
-        return own | shared
+        return {v: int(found[v]) for agent in self.mine for v in self.index.own[agent]}
+
+    def _crossed(self, own: Mapping[int, int]) -> dict[int, int]:
+        """Return this rank's agents' values and those that all others share."""
+        return {**own, **self.world.merged({v: x for v, x in own.items() if self.index.is_shared[v]})}
 
     def _plan(self, view: View, stop: Stop) -> tuple[Setup, int]:
         """Agree on numbers and memory, and choose what each agent does; return that with the number of factors."""
@@ -251,13 +285,12 @@ class _Run:
         proof = None if bound is None else Proof([bound], setup.arithmetic, factors)
         return judge(view.problem, worth, constants, proof)
 
-    def _named(self, view: View, values: Mapping[int, int]) -> dict[int, dict[str, Label]]:
-        """Return the values of this rank's agents by name."""
-        problem = view.problem
-        return {
-            agent: {problem.variables[v]: problem.label(v, values[v]) for v in self.index.own[agent]}
-            for agent in self.mine
-        }
+    def _delivered(self, own: OwnParts, values: Mapping[int, int], shared: bool) -> dict[str, Label] | None:
+        """Gather the assignment on rank 0, or let each rank write its own agents' values."""
+        if shared:
+            return self._shared(own.named(values))
+        self.world.together(partial(own.write, values))
+        return None
 
     def _shared(self, own: Mapping[int, Mapping[str, Label]]) -> dict[str, Label] | None:
         """Gather the assignment on rank 0."""
@@ -270,20 +303,6 @@ class _Run:
     def _numbered(self, agent: int, values: Mapping[str, Label]) -> list[tuple[int, tuple[str, Label]]]:
         return list(zip(self.index.own[agent], values.items(), strict=True))
 
-    def _keep(self, own: Mapping[int, Mapping[str, Label]]) -> None:
-        """Write each agent's values to a file of its own, if there is an output."""
-        output = self.config.output
-        if output is None:
-            return
-        folder = f"{os.path.splitext(output)[0]}.agents"
-
-        def write() -> None:
-            for agent, values in own.items():
-                text = msgspec.json.encode({"agent": self.index.agents[agent], "assignment": values})
-                replace_file(os.path.join(folder, f"agent-{agent}.json"), [text, "\n"])
-
-        self.world.together(write)
-
     def _metrics(self, setup: Setup, agent: int, tables: Mapping[int, SampledTable], cycle: Cycle) -> AgentMetrics:
         work = Work(tables[agent], cycle.z[agent][0], cycle.chosen[agent])
         sent = [phase[agent] for phase in cycle.sent if agent in phase]
@@ -294,7 +313,7 @@ class _Run:
         setup: Setup,
         outcome: Outcome,
         assignment: dict[str, Label] | None,
-        shares: Sequence[tuple[Mapping[int, AgentMetrics], Clock, bool, Mapping[str, tuple[int, int]]]],
+        shares: Sequence[_Share],
         seconds: float,
     ) -> Result:
         """Put the ranks' parts together (rank 0)."""

@@ -30,6 +30,9 @@ class Ending:
     best : callable
         Set by the run: returns the best so far as a result, from any thread and without other ranks; None where there
         is nothing yet, or the rank is not 0.
+    leave : callable or None
+        Set by a run of which no rank knows the whole answer: leaves what this one knows of it, on any rank and from any
+        thread.
     due : float
         When somebody else may deliver that (``time.perf_counter``): a while after the time budget's end; inf while
         kernels are compiled, which the budget does not count.
@@ -37,6 +40,7 @@ class Ending:
 
     wish: Wish = field(default_factory=Wish)
     best: Callable[[], Result | None] = _nothing
+    leave: Callable[[], object] | None = None
     due: float = float("inf")
 
     @property

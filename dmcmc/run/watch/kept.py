@@ -23,7 +23,7 @@ _BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)
 
 
 class KeptIncumbent:
-    """Where rank 0 keeps the best assignment.
+    """Where the best assignment is kept: by rank 0, or of one agent's part by its rank.
 
     Parameters
     ----------
@@ -31,10 +31,12 @@ class KeptIncumbent:
         Made where it is missing.
     problem : Problem
         What the assignment is of, as dense tables.
+    name : str
+        Of the file.
     """
 
-    def __init__(self, folder: str, problem: Problem) -> None:
-        self.path, self.problem = Path(folder) / NAME, problem
+    def __init__(self, folder: str, problem: Problem, name: str = NAME) -> None:
+        self.path, self.problem = Path(folder) / name, problem
         self._made_from = np.frombuffer(_digest_of(problem), dtype=np.uint8)
         self._waiting: NDArray[np.int64] | None = None
         self._written, self._failed = 0.0, False
