@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import LANES, Graph
-from dmcmc.inference.bounds.dual.triangle_kernels import max_plus
+from dmcmc.inference.bounds.dual.product_kernels import max_plus
 from dmcmc.inference.runtime.threads import cores, run_parallel
 
 H200_MAX_PLUS = 11.2e12  # int32 sums and maxima a second, CUDA C++, 8192 x 8192 tiles: the most that was measured

@@ -21,6 +21,7 @@ from dmcmc.run.controller.offer import (
 )
 
 _SLICE = 0.25  # seconds between two cycles, at least
+_LONGEST = 0.1  # of all the time: what brings nothing any more is found out at the end of a slice
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -99,7 +100,8 @@ class Controller:
     def decide(self, offers: Sequence[Offer]) -> tuple[Grant, ...]:
         """Return what is done in the next slice of time; nothing where nothing is worth anything, or time is up.
 
-        Each slice is as long as all before it: one long effort gains more than several short ones. A search engine goes
+        Each slice is as long as all before it, up to a tenth of the time: one long effort gains more than several short
+        ones. A search engine goes
         on beside what is done; where that is nothing, the run waits for it. So does a search on the GPU, for a part of
         the slice by what it may be hoped to bring beside all else.
         """
@@ -107,8 +109,9 @@ class Controller:
         assert state is not None, "enter comes first"
         grants = self._divided([offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)], state)
         if grants and any(offer.kind == GPU_SEARCH for offer in offers):
-            others = max((self.ledger.hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
-            share = self.ledger.hopes[GPU_SEARCH] / (self.ledger.hopes[GPU_SEARCH] + others)
+            hopes = self.ledger.hopes_among({offer.kind for offer in offers})
+            others = max((hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
+            share = hopes[GPU_SEARCH] / (hopes[GPU_SEARCH] + others)
             grants = (*grants, Grant(GPU_SEARCH, None, share * min(state.left, max(_SLICE, state.elapsed))))
         if any(offer.kind == BESIDE for offer in offers):
             return (*grants, Grant(BESIDE, None, 0.0 if grants else state.left))
@@ -116,12 +119,14 @@ class Controller:
 
     def _divided(self, offers: Sequence[Offer], state: State) -> tuple[Grant, ...]:
         """Return what is done by the ranks themselves."""
-        seconds = max(_SLICE, state.elapsed)
+        whole = max(_SLICE, state.elapsed)
+        seconds = min(whole, max(_SLICE, _LONGEST * (state.elapsed + state.left)))
         seconds = state.left if state.left < _LAST * seconds else seconds
         needed = 1.0
         if 0 < state.gap < math.inf:
             needed = max(0.0, state.gap - state.goal) / state.gap
-        hopes = self.ledger.hopes if state.utility is not None else self.ledger.hopes | _WITHOUT_ANSWER
+        hopes = self.ledger.hopes_among({offer.kind for offer in offers})
+        hopes |= {} if state.utility is not None else _WITHOUT_ANSWER
         of_agents: dict[int, float] = {}
         for offer in offers:
             if offer.agent is not None:
@@ -131,7 +136,9 @@ class Controller:
             others = max(_OF_SPLITS * state.gap, state.gap - sum(of_agents.values()))
         self.offered = tuple(self._corrected(offer, state, others) for offer in offers)
         search = _BESIDE_FILTERS if self._has_searched_too_little(offers, state) else 0.0
-        grants = divide_slice(self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap, search))
+        grants = divide_slice(
+            self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap, search, whole)
+        )
         return self._patient(grants, state) if all(grant.kind == SEARCH for grant in grants) else grants
 
     def _has_searched_too_little(self, offers: Sequence[Offer], state: State) -> bool:

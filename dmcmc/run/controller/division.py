@@ -29,6 +29,8 @@ class Time:
         The whole gap, utility; inf where it is not known.
     search : float
         The part of a slice that the search has at least, unless eliminations end the run.
+    ending : float
+        Seconds of a slice in which eliminations end the run, if those are more.
     """
 
     slice: float
@@ -36,6 +38,7 @@ class Time:
     needed: float = 1.0
     gap: float = math.inf
     search: float = 0.0
+    ending: float = 0.0
 
 
 class _Rank(NamedTuple):
@@ -78,7 +81,7 @@ def divide_slice(
     again = sorted((offer for offer in offers if offer.kind == COMBINE), key=lambda offer: -(offer.seconds or 0.0))
     ending = not again and _ends(ranks, hopes, time)
     length = max(_length(rank, hopes, time, ending) for rank in ranks) if ranks else time.slice
-    length = min(length, time.left)
+    length = min(max(length, time.ending) if ending else length, time.left)
     last = ending and all(_price_of(rank) <= length for rank in ranks)
     share = 0.0 if last else _search_share(searching, ranks, hopes, ending, time)
     if again and _worth_again(again[0], ranks, hopes, time):

@@ -1,5 +1,6 @@
 """What each kind of work has taken and brought in this run: by it prices are corrected and hopes raised or lowered."""
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -34,8 +35,13 @@ _FIRST_HOPES = {
 # search brings anything, the search has most of the time.
 _LEAST = {BOUND: 0.03, BRANCH: 0.03, SEMIDEFINITE: 0.03, SEARCH: 0.25}
 _LEAST_ELSE = 0.15
+# Times the hope of what still brings most, at most, is hoped of what has brought nothing lately.
+_IDLE = {SEARCH: 0.25}
+_IDLE_ELSE = 0.1
+_SOME = 0.003  # of what is at stake, in all of a slice, is worth going on with
 _BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2, BRANCH_AND_BOUND)  # of all: what they find is told at once
 _DECODED = (ELIMINATE, FILTER, SAMPLE, COMBINE)  # of tables from below: what is combined of them is theirs
+_SURE = (ELIMINATE, FILTER)  # what an elimination closes, at its end, is no matter of luck
 _WHOLE = (COMBINE, GPU_SEARCH)  # nothing shares their time with them
 _NEW = 0.7  # weight of the last slice, as long as all before it
 _MOST_TIMES = 10.0  # times what a part of a slice has brought is hoped of all of it, at most: little may be luck
@@ -66,10 +72,13 @@ class Ledger:
     hopes : dict of float
         The part of what is at stake that a kind should bring if it had all of a slice: what it has lately brought a
         second. So time goes to what earns most with it, not to what has had most of it.
+    last : dict of float
+        The same of the last slice alone, of what has been tried.
     """
 
     accounts: dict[str, Account] = field(default_factory=dict)
     hopes: dict[str, float] = field(default_factory=lambda: dict(_FIRST_HOPES))
+    last: dict[str, float] = field(default_factory=dict)
 
     def price(self, kind: str, seconds: float) -> float:
         """Return an estimate, corrected by what the kind has taken so far against what it should have taken."""
@@ -121,18 +130,25 @@ class Ledger:
                 self._learn(kind, times * sum(gained) / stake)
 
     def hope(self, kind: str, part: float) -> None:
-        """Hope for a part of what is at stake from a kind; for a little at least, and no more than at first."""
-        first = _FIRST_HOPES.get(kind, 1.0)
-        self.hopes[kind] = min(first, max(_least(kind), part))
+        """Hope for a part of what is at stake from a kind; for no more than at first."""
+        self.hopes[kind] = min(_FIRST_HOPES.get(kind, 1.0), part)
+
+    def hopes_among(self, kinds: Iterable[str]) -> dict[str, float]:
+        """Return the hopes where some kinds are offered: for a little at least, less beside what brings more."""
+        tried = [kind for kind in kinds if kind not in _SURE and self.last.get(kind, 1.0) >= _SOME]
+        most = max((self.hopes.get(kind, 0.0) for kind in tried), default=math.inf)
+        return {
+            kind: max(hope, min(_least(kind), _IDLE.get(kind, _IDLE_ELSE) * most)) for kind, hope in self.hopes.items()
+        }
 
     def _learn(self, kind: str, brought: float) -> None:
-        if kind not in (ELIMINATE, FILTER):  # what an elimination closes, at its end, is no matter of luck
-            hope = (1 - _NEW) * self.hopes.get(kind, 1.0) + _NEW * min(1.0, brought)
-            self.hopes[kind] = max(_least(kind), hope)
+        if kind not in _SURE:
+            self.last[kind] = min(1.0, brought)
+            self.hopes[kind] = (1 - _NEW) * self.hopes.get(kind, 1.0) + _NEW * self.last[kind]
 
 
 def _least(kind: str) -> float:
-    """Return what is always hoped of a kind."""
+    """Return what is always hoped of a kind where nothing brings anything."""
     return _LEAST.get(kind, _LEAST_ELSE) * _FIRST_HOPES.get(kind, 1.0)
 
 

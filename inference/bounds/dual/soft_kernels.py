@@ -13,8 +13,14 @@ Computation 11, 1999). With E(2^a (1 + x)) = a + x for 0 <= x < 1 the logarithm 
 """
 
 import numpy as np
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
 
+from dmcmc.inference.bounds.dual.maxima_kernels import column_maxima
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD
+from dmcmc.inference.bounds.dual.product_kernels import plus_times
+from dmcmc.inference.bounds.dual.vectors import FLOAT, INTEGER, LANES, Table, constant, splat
 from dmcmc.inference.runtime.compile import njit
 
 SCRATCH = 6  # tables that sweeps work in: two for products, four that smoothed ones take
@@ -36,59 +42,102 @@ def cooled(warmth, sweep, sweeps):
     return np.float32(warmth * COLD ** np.float32(sweep / warm)) if sweep < warm else np.float32(0)
 
 
+def _naive_powers(table, tops, i, j, one, slope, out):
+    """Write the exponentials of some entries of row i less their tops: ``tops[i]``, or ``tops[j]`` for each."""
+    top = tops[i] if one else tops[j : j + LANES]
+    power = TOP + (table[i, j : j + LANES] - top).astype(np.float32) * slope
+    out[i, j : j + LANES] = np.where(power > ZERO, power, np.float32(0)).astype(np.int32)
+
+
+def _naive_logarithms(bits, tops, best, i, j, back, up, out):
+    """Write the logarithms of some sums of row i, their tops added; return whether a sum is too small."""
+    beyond = ((bits[i, j : j + LANES].astype(np.float32) - PRODUCT) * back).astype(np.int32)
+    out[i, j : j + LANES] = tops[i] + best[j : j + LANES] + (beyond + up)
+    return int((bits[i, j : j + LANES].view(np.float32) < LEAST).any())
+
+
+if config.DISABLE_JIT:
+    _powers, _logarithms = _naive_powers, _naive_logarithms
+else:
+    _INTEGERS, _FLOATS = ir.VectorType(INTEGER, LANES), ir.VectorType(FLOAT, LANES)
+
+    def _emit_powers(context, builder, signature, arguments):
+        table, tops, i, j, one, slope, out = arguments
+        kinds = signature.args
+        table, out = Table(context, builder, kinds[0], table), Table(context, builder, kinds[6], out)
+        tops = Table(context, builder, kinds[1], tops)
+        top = splat(builder, tops.load(None, i, INTEGER), LANES)
+        top = builder.select(one, top, tops.load(None, j, _INTEGERS))
+        power = builder.sitofp(builder.sub(table.load(i, j, _INTEGERS), top), _FLOATS)
+        power = builder.fadd(builder.fmul(power, splat(builder, slope, LANES)), constant(FLOAT, LANES, float(TOP)))
+        some = builder.fcmp_ordered(">", power, constant(FLOAT, LANES, float(ZERO)))
+        power = builder.select(some, power, constant(FLOAT, LANES, 0.0))
+        out.store(i, j, builder.fptosi(power, _INTEGERS))
+        return context.get_dummy_value()
+
+    @intrinsic
+    def _powers(context, table, tops, i, j, one, slope, out):
+        kinds = types.intp, types.intp, types.boolean, types.float32
+        return types.void(table, tops, *kinds, out), _emit_powers
+
+    def _emit_logarithms(context, builder, signature, arguments):
+        bits, tops, best, i, j, back, up, out = arguments
+        kinds = signature.args
+        bits, out = Table(context, builder, kinds[0], bits), Table(context, builder, kinds[7], out)
+        tops, best = Table(context, builder, kinds[1], tops), Table(context, builder, kinds[2], best)
+        found = bits.load(i, j, _INTEGERS)
+        beyond = builder.fsub(builder.sitofp(found, _FLOATS), constant(FLOAT, LANES, float(PRODUCT)))
+        beyond = builder.fptosi(builder.fmul(beyond, splat(builder, back, LANES)), _INTEGERS)
+        top = builder.add(splat(builder, tops.load(None, i, INTEGER), LANES), best.load(None, j, _INTEGERS))
+        out.store(i, j, builder.add(top, builder.add(beyond, splat(builder, up, LANES))))
+        few = builder.fcmp_ordered("<", builder.bitcast(found, _FLOATS), constant(FLOAT, LANES, float(LEAST)))
+        return builder.zext(builder.bitcast(few, ir.IntType(LANES)), ir.IntType(64))
+
+    @intrinsic
+    def _logarithms(context, bits, tops, best, i, j, back, up, out):
+        kinds = types.intp, types.intp, types.float32, types.int32
+        return types.int64(bits, tops, best, *kinds, out), _emit_logarithms
+
+
 @njit(nogil=True, error_model="numpy")
 def soft_plus(left, right, out, rows, inner, columns, temperature, room):
     """Set out[i, j] to about T log of the sum over k of exp((left[i, k] + right[k, j]) / T), no less than the maximum.
 
-    ``room`` is (4, W, W) int32; rows is even, inner is a multiple of 4.
+    ``room`` is (4, W, W) int32; rows, inner and columns are multiples of 8.
     """
     slope = np.float32(STEP * np.float32(1.4426950408889634) / temperature)
     back = np.float32(1 / slope)
     up = np.int32(temperature * UP) + np.int32(1)
     tops, best = room[3, 0], room[3, 1]
     exps_left, exps_right, sums = room[0].view(np.float32), room[1].view(np.float32), room[2].view(np.float32)
-    for j in range(columns):
-        best[j] = DEAD
+    column_maxima(right, inner, columns, best)
     for k in range(inner):
-        for j in range(columns):
-            best[j] = max(best[j], right[k, j])
-    for k in range(inner):
-        for j in range(columns):
-            power = TOP + np.float32(np.int32(right[k, j] - best[j])) * slope
-            room[1, k, j] = np.int32(power if power > ZERO else np.float32(0))
+        for j in range(0, columns, LANES):
+            _powers(right, best, k, j, False, slope, room[1])
     for i in range(rows):
         top = DEAD
         for k in range(inner):
             top = max(top, left[i, k])
         tops[i] = top
-        for k in range(inner):
-            power = TOP + np.float32(np.int32(left[i, k] - top)) * slope
-            room[0, i, k] = np.int32(power if power > ZERO else np.float32(0))
-    for i in range(0, rows, 2):
-        for j in range(columns):
-            sums[i, j] = np.float32(0)
-            sums[i + 1, j] = np.float32(0)
-        for k in range(0, inner, 4):
-            p0, p1, p2, p3 = exps_left[i, k], exps_left[i, k + 1], exps_left[i, k + 2], exps_left[i, k + 3]
-            q0, q1 = exps_left[i + 1, k], exps_left[i + 1, k + 1]
-            q2, q3 = exps_left[i + 1, k + 2], exps_left[i + 1, k + 3]
-            for j in range(columns):
-                r0, r1, r2, r3 = exps_right[k, j], exps_right[k + 1, j], exps_right[k + 2, j], exps_right[k + 3, j]
-                sums[i, j] += (p0 * r0 + p1 * r1) + (p2 * r2 + p3 * r3)
-                sums[i + 1, j] += (q0 * r0 + q1 * r1) + (q2 * r2 + q3 * r3)
+        for k in range(0, inner, LANES):
+            _powers(left, tops, i, k, True, slope, room[0])
+    plus_times(exps_left, exps_right, sums, rows, inner, columns)
     for i in range(rows):
-        least = LEAST
+        few = 0
+        for j in range(0, columns, LANES):
+            few |= _logarithms(room[2], tops, best, i, j, back, up, out)
+        if few != 0:
+            _exact_where_few(left, right, out[i], i, inner, columns, sums[i], room[3, 2])
+
+
+@njit(nogil=True)
+def _exact_where_few(left, right, out, i, inner, columns, sums, most):
+    """Set those entries of a row to the maxima whose terms are all too small."""
+    for j in range(columns):
+        most[j] = DEAD
+    for k in range(inner):
+        here = left[i, k]
         for j in range(columns):
-            least = min(least, sums[i, j])
-            beyond = np.int32((np.float32(room[2, i, j]) - PRODUCT) * back)
-            out[i, j] = np.int32(np.int32(tops[i] + best[j]) + np.int32(beyond + up))
-        if least < LEAST:  # an entry's terms are all too small
-            most = room[3, 2]
-            for j in range(columns):
-                most[j] = DEAD
-            for k in range(inner):
-                here = left[i, k]
-                for j in range(columns):
-                    most[j] = max(most[j], np.int32(here + right[k, j]))
-            for j in range(columns):
-                out[i, j] = most[j] if sums[i, j] < LEAST else out[i, j]
+            most[j] = max(most[j], np.int32(here + right[k, j]))
+    for j in range(columns):
+        out[j] = most[j] if sums[j] < LEAST else out[j]

@@ -8,43 +8,19 @@ A triangle's utility is the sum of three tables, so its max-marginal over ab is 
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.hand_back_kernels import hand_back
+from dmcmc.inference.bounds.dual.maxima_kernels import column_maxima
+from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.product_kernels import max_plus
 from dmcmc.inference.bounds.dual.soft_kernels import soft_plus
 from dmcmc.inference.runtime.compile import njit
-
-
-@njit(nogil=True, error_model="numpy")
-def max_plus(left, right, out, rows, inner, columns):
-    """Set out[i, j] = max over k of left[i, k] + right[k, j]; rows is even, inner and columns are multiples of 8."""
-    for i in range(0, rows, 2):
-        for j in range(columns):
-            out[i, j] = DEAD
-            out[i + 1, j] = DEAD
-        for k in range(0, inner, 8):
-            p0, p1, p2, p3 = left[i, k], left[i, k + 1], left[i, k + 2], left[i, k + 3]
-            p4, p5, p6, p7 = left[i, k + 4], left[i, k + 5], left[i, k + 6], left[i, k + 7]
-            q0, q1, q2, q3 = left[i + 1, k], left[i + 1, k + 1], left[i + 1, k + 2], left[i + 1, k + 3]
-            q4, q5, q6, q7 = left[i + 1, k + 4], left[i + 1, k + 5], left[i + 1, k + 6], left[i + 1, k + 7]
-            for j in range(columns):
-                r0, r1, r2, r3 = right[k, j], right[k + 1, j], right[k + 2, j], right[k + 3, j]
-                r4, r5, r6, r7 = right[k + 4, j], right[k + 5, j], right[k + 6, j], right[k + 7, j]
-                a = max(np.int32(p0 + r0), np.int32(p1 + r1))
-                b = max(np.int32(p2 + r2), np.int32(p3 + r3))
-                c = max(np.int32(p4 + r4), np.int32(p5 + r5))
-                d = max(np.int32(p6 + r6), np.int32(p7 + r7))
-                out[i, j] = max(out[i, j], max(max(a, b), max(c, d)))
-                a = max(np.int32(q0 + r0), np.int32(q1 + r1))
-                b = max(np.int32(q2 + r2), np.int32(q3 + r3))
-                c = max(np.int32(q4 + r4), np.int32(q5 + r5))
-                d = max(np.int32(q6 + r6), np.int32(q7 + r7))
-                out[i + 1, j] = max(out[i + 1, j], max(max(a, b), max(c, d)))
 
 
 @njit(nogil=True)
 def transpose(table, out, rows, columns):
     """Set out[j, i] = table[i, j]."""
-    for i in range(rows):
-        for j in range(columns):
+    for j in range(columns):
+        for i in range(rows):
             out[j, i] = table[i, j]
 
 
@@ -55,27 +31,6 @@ def take_in(into, table, rows, columns):
         for j in range(columns):
             x = np.int32(into[i, j] + table[i, j])
             into[i, j] = DEAD if x < THRESHOLD else x
-
-
-@njit(nogil=True)
-def hand_back(cluster, pair, rest, weight, rows, columns):
-    """Give a pair its share of cluster + rest, the triangle's max-marginal over it; return the largest |live entry|.
-
-    A weight of 1 gives all of it, whatever a float32 holds.
-    """
-    largest = np.int32(0)
-    everything = weight == 1
-    for i in range(rows):
-        for j in range(columns):
-            marginal = np.int32(cluster[i, j] + rest[i, j])
-            dead = marginal < THRESHOLD
-            share = marginal if everything else np.int32(np.float32(marginal) * weight)
-            left = np.int32(cluster[i, j] - share)
-            pair[i, j] = DEAD if dead else share
-            cluster[i, j] = DEAD if dead else left
-            size = max(max(left, np.int32(-left)), max(share, np.int32(-share)))
-            largest = max(largest, np.int32(0) if dead else size)
-    return largest
 
 
 @njit(nogil=True)
@@ -112,13 +67,16 @@ def triangle_pass(graph, shares, temperature, scratch, halt):
         take_in(bc, pair_bc, wb, wc)
         transpose(bc, turned, wb, wc)
         marginal(ac, turned, rest, wa, wc, wb, temperature, room)
-        largest = hand_back(ab, pair_ab, rest, third, wa, wb)
+        fits = hand_back(ab, pair_ab, rest, third, wa, wb)
         marginal(ab, bc, rest, wa, wb, wc, temperature, room)
-        largest = max(largest, hand_back(ac, pair_ac, rest, half, wa, wc))
-        transpose(ab, turned, wa, wb)
-        marginal(turned, ac, rest, wb, wa, wc, temperature, room)
-        largest = max(largest, hand_back(bc, pair_bc, rest, whole, wb, wc))
-        if largest > LIMIT:
+        fits &= hand_back(ac, pair_ac, rest, half, wa, wc)
+        if temperature > 0:
+            transpose(ab, turned, wa, wb)
+            soft_plus(turned, ac, rest, wb, wa, wc, temperature, room)
+        else:
+            max_plus(ab.T, ac, rest, wb, wa, wc)
+        fits &= hand_back(bc, pair_bc, rest, whole, wb, wc)
+        if not fits:
             return False
     return True
 
@@ -129,34 +87,56 @@ def recentre(graph, shares):
 
     Without this the tables of a triangle drift apart, a little every pass, as one pair brings it more than it takes.
     """
+    shifts, others = np.empty((2, shares.unary.shape[1]), dtype=np.int32)
     for t in range(graph.triangles.shape[0]):
-        a, b, c = (
-            graph.widths[graph.corners[t, 0]],
-            graph.widths[graph.corners[t, 1]],
-            graph.widths[graph.corners[t, 2]],
-        )
+        corners = graph.corners[t]
+        a, b, c = graph.widths[corners[0]], graph.widths[corners[1]], graph.widths[corners[2]]
         ab, ac, bc = shares.cluster[t, 0], shares.cluster[t, 1], shares.cluster[t, 2]
-        for i in range(a):
-            shift = _difference(ab[i, :b].max(), ac[i, :c].max())
-            _shift_row(ab[i, :b], -shift)
-            _shift_row(ac[i, :c], shift)
-        for i in range(b):
-            shift = _difference(ab[:a, i].max(), bc[i, :c].max())
-            _shift_row(ab[:a, i], -shift)
-            _shift_row(bc[i, :c], shift)
-        for i in range(c):
-            shift = _difference(ac[:a, i].max(), bc[:b, i].max())
-            _shift_row(ac[:a, i], -shift)
-            _shift_row(bc[:b, i], shift)
-
-
-@njit(nogil=True, inline="always")
-def _difference(left, right):
-    """Return half the difference of two live maxima, else 0."""
-    return np.int32(0) if min(left, right) < THRESHOLD else np.int32((np.int64(left) - right) >> 1)
+        _row_maxima(ab, a, b, shifts)
+        _row_maxima(ac, a, c, others)
+        _halve_differences(shifts, others, a)
+        _shift_rows(ab, a, b, shifts, -1)
+        _shift_rows(ac, a, c, shifts, 1)
+        column_maxima(ab, a, b, shifts)
+        _row_maxima(bc, b, c, others)
+        _halve_differences(shifts, others, b)
+        _shift_columns(ab, a, b, shifts, -1)
+        _shift_rows(bc, b, c, shifts, 1)
+        column_maxima(ac, a, c, shifts)
+        column_maxima(bc, b, c, others)
+        _halve_differences(shifts, others, c)
+        _shift_columns(ac, a, c, shifts, -1)
+        _shift_columns(bc, b, c, shifts, 1)
 
 
 @njit(nogil=True)
-def _shift_row(row, shift):
-    for i in range(row.size):
-        row[i] = DEAD if row[i] < THRESHOLD else np.int32(row[i] + shift)
+def _row_maxima(table, rows, columns, out):
+    for i in range(rows):
+        top = DEAD
+        for j in range(columns):
+            top = max(top, table[i, j])
+        out[i] = top
+
+
+@njit(nogil=True)
+def _halve_differences(maxima, others, count):
+    """Set each of some maxima to half of what it has more than the other one, where both are live, else to 0."""
+    for i in range(count):
+        live = min(maxima[i], others[i]) >= THRESHOLD
+        maxima[i] = np.int32((np.int64(maxima[i]) - others[i]) >> 1) if live else np.int32(0)
+
+
+@njit(nogil=True)
+def _shift_rows(table, rows, columns, shifts, sign):
+    for i in range(rows):
+        shift = np.int32(sign * shifts[i])
+        for j in range(columns):
+            table[i, j] = DEAD if table[i, j] < THRESHOLD else np.int32(table[i, j] + shift)
+
+
+@njit(nogil=True)
+def _shift_columns(table, rows, columns, shifts, sign):
+    for i in range(rows):
+        for j in range(columns):
+            shift = np.int32(sign * shifts[j])
+            table[i, j] = DEAD if table[i, j] < THRESHOLD else np.int32(table[i, j] + shift)

@@ -7,8 +7,8 @@ from support.problem_strategies import random_table
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
+from dmcmc.inference.bounds.dual import product_kernels, soft_kernels, star_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual import soft_kernels, star_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual.graph import lay_out
 from dmcmc.inference.bounds.dual.scale import DEAD, LIMIT, NEVER, THRESHOLD, quantise
 from dmcmc.inference.dpop.division import LocalProblem
@@ -53,15 +53,33 @@ def scratch_of(layout):
     return np.zeros((soft_kernels.SCRATCH, width, width), dtype=np.int32)
 
 
-@pytest.mark.parametrize("rows_, inner, columns", [(8, 8, 8), (16, 8, 24), (24, 24, 24)])
+SIZES = pytest.mark.parametrize("rows_, inner, columns", [(8, 8, 8), (16, 8, 24), (24, 24, 16), (8, 5, 40), (4, 1, 8)])
+
+
+@SIZES
 def test_max_plus_is_the_product_of_tropical_matrices(rows_, inner, columns):
     rng = np.random.default_rng(rows_)
-    left, right = rng.integers(-99, 99, (rows_, inner)), rng.integers(-99, 99, (inner, columns))
-    left[rng.random(left.shape) < 0.2] = DEAD
-    out = np.zeros((rows_, columns), dtype=np.int32)
-    triangle_kernels.max_plus(left.astype(np.int32), right.astype(np.int32), out, rows_, inner, columns)
-    expected = (left[:, :, None] + right[None]).max(axis=1)
-    assert (np.maximum(out, DEAD) == np.maximum(expected, DEAD)).all()
+    left, right = (rng.integers(-99, 99, (48, 48), dtype=np.int32) for _ in range(2))
+    left[rng.random(left.shape) < 0.2], right[rng.random(right.shape) < 0.2] = DEAD, DEAD
+    left[0] = right[:, 0] = DEAD
+    out = np.full((48, 48), 7, dtype=np.int32)
+    product_kernels.max_plus(left, right, out, rows_, inner, columns)
+    expected = (left[:rows_, :inner, None].astype(np.int64) + right[None, :inner, :columns]).max(axis=1)
+    assert (out[:rows_, :columns] == np.maximum(expected, DEAD)).all()
+    out[:rows_, :columns] = 7
+    assert (out == 7).all()
+
+
+@SIZES
+def test_plus_times_is_the_product_of_matrices_summed_in_order(rows_, inner, columns):
+    rng = np.random.default_rng(rows_)
+    left, right = (rng.random((48, 48), dtype=np.float32) for _ in range(2))
+    out = np.zeros((48, 48), dtype=np.float32)
+    product_kernels.plus_times(left, right, out, rows_, inner, columns)
+    expected = np.zeros((rows_, columns), dtype=np.float32)
+    for k in range(inner):
+        expected += left[:rows_, k, None] * right[None, k, :columns]
+    assert (out[:rows_, :columns] == expected).all() and not out[rows_:].any() and not out[:, columns:].any()
 
 
 @pytest.mark.parametrize("seed", range(5))
