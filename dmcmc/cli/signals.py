@@ -36,7 +36,9 @@ _OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
 _LAST = 1.7  # then the process ends, whatever it does
 _SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice
 _BEHIND = 600.0  # seconds after rank 0 that others end by themselves where they cannot see it: mostly it has ended them
-_LEAVING = 0.2  # seconds for other ranks to leave what they alone know
+_LEAVING = (
+    0.3  # seconds for other ranks to leave what they alone know, and for an answer on its way through the launcher
+)
 _GLANCE = 0.05  # seconds between two looks at a run's end
 _PLACES = 5
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
@@ -216,17 +218,14 @@ class Signals:
             if "DMCMC_DEBUG" in os.environ:
                 os.write(2, f"dmcmc: late: {where}\n".encode())
             self._once(best)
-            if self._leave_own():
-                time.sleep(_LEAVING)
+            self._leave_own()
         self._give_up_others(0)
         _exit(self._code or 0)
 
-    def _leave_own(self) -> bool:
-        """Let this rank leave what no other one knows; return whether there is such a thing."""
-        if self._ending is None or self._ending.leave is None:
-            return False
-        self._ending.leave()
-        return True
+    def _leave_own(self) -> None:
+        """Let this rank leave what no other one knows."""
+        if self._ending is not None and self._ending.leave is not None:
+            self._ending.leave()
 
     def _may_leave(self, late: float) -> bool:
         """Return whether a late rank is not waited for: rank 0 has delivered, as it does, or it is rank 0."""
@@ -287,6 +286,8 @@ class Signals:
         if world.size > world.local_size or (world.rank == 0 and not self._hurried):
             _leave_nothing()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # all is said: what MPI adds is nobody's concern
+            if world.rank == 0:
+                time.sleep(_LEAVING)
             world.abort(code)
 
     def _end_now(self, code: int) -> NoReturn:

@@ -12,9 +12,10 @@ import numpy as np
 
 from dmcmc.inference.bounds.contract.protocol import Rows
 from dmcmc.inference.bounds.dual.parts import Part, encode_parts
-from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
+from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.shifted import tables_of
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.query import Query

@@ -16,8 +16,8 @@ from dmcmc.inference.bounds.branching.engine import CpuEngine, Engine, run_waves
 from dmcmc.inference.bounds.branching.pool import Found, Wave
 from dmcmc.inference.bounds.branching.tree import Tree
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual.scale import THRESHOLD
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints

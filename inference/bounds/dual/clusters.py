@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import Layout, Shares
-from dmcmc.inference.bounds.dual.scale import THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 
 _MOST_CELLS = 1 << 28  # sums that are looked at in all: about a second
 _MIDDLES = 8  # common neighbours of a fill pair that are paired with each other, those with the most to tell

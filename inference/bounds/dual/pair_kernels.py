@@ -16,10 +16,10 @@ bound the utility, but nothing more may be shifted. Tables are padded with dead 
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.scale import DEAD as _DEAD
-from dmcmc.inference.bounds.dual.scale import LIMIT as _LIMIT
 from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.scale import THRESHOLD as _THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entries import DEAD as _DEAD
+from dmcmc.inference.bounds.dual.tables.entries import LIMIT as _LIMIT
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD as _THRESHOLD
 from dmcmc.inference.runtime.compile import njit
 
 DEAD, LIMIT, THRESHOLD = np.int32(_DEAD), np.int32(_LIMIT), np.int32(_THRESHOLD)

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import Layout, Shares
-from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD, Scale, encode_bound
+from dmcmc.inference.bounds.dual.scale import NEVER, Scale, encode_bound
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import absorb
 from dmcmc.inference.minibuckets.matching import room_of

@@ -11,15 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.dual.tables.entries import DEAD
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden, magnitude
 from dmcmc.inference.runtime.types import Array
 
 TOTAL = 1 << 21  # Σ over factors of the largest |entry|, after scaling
-LIMIT = 1 << 24  # what a live entry may become through shifts; a kernel that sees a larger one stops
-DEAD = -(1 << 29)  # a forbidden or removed entry: three add up without wrapping
-THRESHOLD = -(1 << 28)  # a sum below this has a dead entry in it: others add at most 10 LIMIT, and 12 LIMIT are less
 _PIECE = 1 << 14  # bounds that are Python numbers at the same time
 NEVER = -(1 << 62)  # the bound of a row that is proven infeasible
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.graph import Graph, Shares
-from dmcmc.inference.bounds.dual.scale import THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.model.arithmetic import Table
 
 

@@ -17,10 +17,10 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.maxima_kernels import column_maxima
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD
-from dmcmc.inference.bounds.dual.product_kernels import plus_times
-from dmcmc.inference.bounds.dual.vectors import FLOAT, INTEGER, LANES, Table, constant, splat
+from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima
+from dmcmc.inference.bounds.dual.tables.product_kernels import plus_times
+from dmcmc.inference.bounds.dual.tables.vectors import FLOAT, INTEGER, LANES, Table, constant, splat
 from dmcmc.inference.runtime.compile import njit
 
 SCRATCH = 6  # tables that sweeps work in: two for products, four that smoothed ones take

@@ -8,11 +8,11 @@ A triangle's utility is the sum of three tables, so its max-marginal over ab is 
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.hand_back_kernels import hand_back
-from dmcmc.inference.bounds.dual.maxima_kernels import column_maxima
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
-from dmcmc.inference.bounds.dual.product_kernels import max_plus
 from dmcmc.inference.bounds.dual.soft_kernels import soft_plus
+from dmcmc.inference.bounds.dual.tables.hand_back_kernels import hand_back
+from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima
+from dmcmc.inference.bounds.dual.tables.product_kernels import max_plus
 from dmcmc.inference.runtime.compile import njit
 
 

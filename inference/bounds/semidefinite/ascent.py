@@ -8,8 +8,9 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
+from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.certificate import Square
 from dmcmc.inference.bounds.semidefinite.network import Network
 from dmcmc.inference.dpop.division import LocalProblem

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
+from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.network import Network
 from dmcmc.inference.bounds.semidefinite.pair_kernels import pair_maxima
 from dmcmc.inference.runtime.types import Floats, Ints

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.scale import THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.certificate import places
 from dmcmc.inference.bounds.semidefinite.network import Network
 from dmcmc.inference.bounds.semidefinite.pair_kernels import smooth_pairs

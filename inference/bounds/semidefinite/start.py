@@ -8,7 +8,7 @@ about eight steps.
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.scale import THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.network import Network
 
 _PART = 0.5  # of the negative part

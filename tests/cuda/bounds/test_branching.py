@@ -10,8 +10,9 @@ from dmcmc.inference.bounds.branching.engine import CpuEngine, run_waves
 from dmcmc.inference.bounds.branching.pool import UNDONE, slot_bytes
 from dmcmc.inference.bounds.branching.tree import Tree
 from dmcmc.inference.bounds.dual.cuda.device import places
-from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
+from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_problem

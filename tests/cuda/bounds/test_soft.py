@@ -12,9 +12,10 @@ from dmcmc.inference.bounds.branching.pool import slot_bytes
 from dmcmc.inference.bounds.branching.tree import Tree
 from dmcmc.inference.bounds.dual.cuda.device import places
 from dmcmc.inference.bounds.dual.graph import spread
-from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
+from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.soft_kernels import LEAST_SWEEPS
 from dmcmc.inference.bounds.dual.state import WARMTH, DualState
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop

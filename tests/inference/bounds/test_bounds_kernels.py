@@ -7,10 +7,12 @@ from support.problem_strategies import random_table
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
-from dmcmc.inference.bounds.dual import product_kernels, soft_kernels, star_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
+from dmcmc.inference.bounds.dual import soft_kernels, star_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual.graph import lay_out
-from dmcmc.inference.bounds.dual.scale import DEAD, LIMIT, NEVER, THRESHOLD, quantise
+from dmcmc.inference.bounds.dual.scale import NEVER, quantise
+from dmcmc.inference.bounds.dual.tables import product_kernels
+from dmcmc.inference.bounds.dual.tables.entries import DEAD, LIMIT, THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 
 RUNNING = np.zeros(1, dtype=np.uint8)

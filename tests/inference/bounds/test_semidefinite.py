@@ -12,8 +12,9 @@ from support import naive
 from support.lifts.dense_agents import dense_agent as agent
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.dual.scale import NEVER, THRESHOLD
+from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.ascent import ascended, with_square
 from dmcmc.inference.bounds.semidefinite.certificate import certified, whole_square
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL

@@ -11,8 +11,8 @@ from dmcmc import Factor
 from dmcmc.inference.bounds.dual import row_kernels as rows
 from dmcmc.inference.bounds.dual import state as dual
 from dmcmc.inference.bounds.dual.graph import lay_out, spread
-from dmcmc.inference.bounds.dual.scale import DEAD, LIMIT, THRESHOLD
 from dmcmc.inference.bounds.dual.soft_kernels import SCRATCH, cooled, soft_plus
+from dmcmc.inference.bounds.dual.tables.entries import DEAD, LIMIT, THRESHOLD
 from dmcmc.inference.bounds.dual.triangle_kernels import marginal
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend

@@ -6,8 +6,8 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
-from dmcmc.inference.bounds.dual.vectors import FLOAT, INTEGER, LANES, Table, constant, splat
+from dmcmc.inference.bounds.dual.tables.entries import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.tables.vectors import FLOAT, INTEGER, LANES, Table, constant, splat
 from dmcmc.inference.runtime.compile import njit
 
 

@@ -5,8 +5,8 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD
-from dmcmc.inference.bounds.dual.vectors import INTEGER, LANES, Table, constant, larger, repeated
+from dmcmc.inference.bounds.dual.tables.entries import DEAD
+from dmcmc.inference.bounds.dual.tables.vectors import INTEGER, LANES, Table, constant, larger, repeated
 from dmcmc.inference.runtime.compile import njit
 
 

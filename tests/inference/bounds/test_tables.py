@@ -1,0 +1,74 @@
+"""What works on several entries of a table at a time does what its twin in NumPy does, to the bit."""
+
+import numpy as np
+import pytest
+from numba import njit
+
+from dmcmc.inference.bounds.dual import soft_kernels
+from dmcmc.inference.bounds.dual.tables import hand_back_kernels, maxima_kernels
+from dmcmc.inference.bounds.dual.tables.entries import DEAD, LIMIT, THRESHOLD
+
+ROWS, COLUMNS, WIDTH = 5, 16, 24
+_powers, _logarithms = soft_kernels._powers, soft_kernels._logarithms
+
+
+def table(rng, most=LIMIT // 4):
+    """Entries, a part of them dead."""
+    entries = rng.integers(-most, most, (WIDTH, WIDTH), dtype=np.int32)
+    entries[rng.random(entries.shape) < 0.2] = DEAD
+    return entries
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.5, 1 / 3])
+@pytest.mark.parametrize("most", [1000, LIMIT // 4, LIMIT])
+def test_what_is_handed_back_is_a_share_of_the_marginal_and_limits_are_seen(weight, most):
+    rng, weight = np.random.default_rng(most), np.float32(weight)
+    cluster, pair, rest = table(rng, most), table(rng, most), table(rng, most)
+    before, twins = cluster.copy(), [cluster.copy(), pair.copy()]
+    fits = hand_back_kernels.hand_back(cluster, pair, rest, weight, ROWS, COLUMNS)
+    beyond = [hand_back_kernels._naive(*twins, rest, i, j, weight) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
+    assert (cluster == twins[0]).all() and (pair == twins[1]).all() and fits == (not any(beyond))
+    assert fits or most == LIMIT
+    live = (before + rest >= THRESHOLD)[:ROWS, :COLUMNS]
+    assert ((cluster + pair)[:ROWS, :COLUMNS][live] == before[:ROWS, :COLUMNS][live]).all()
+    assert (cluster[:ROWS, :COLUMNS][~live] == DEAD).all() and (cluster[ROWS:] == before[ROWS:]).all()
+
+
+def test_the_largest_of_columns():
+    rng, out, twin = np.random.default_rng(1), *np.full((2, WIDTH), 7, dtype=np.int32)
+    entries = table(rng)
+    entries[:ROWS, 3] = 2 * DEAD
+    maxima_kernels.column_maxima(entries, ROWS, COLUMNS, out)
+    for j in range(0, COLUMNS, 8):
+        maxima_kernels._naive(entries, j, ROWS, twin)
+    assert (out[:COLUMNS] == np.maximum(twin[:COLUMNS], DEAD)).all() and (out[COLUMNS:] == 7).all() and out[3] == DEAD
+
+
+@njit
+def powers(entries, tops, i, j, one, slope, out):
+    _powers(entries, tops, i, j, one, slope, out)
+
+
+@njit
+def logarithms(bits, tops, best, i, j, back, up, out):
+    return _logarithms(bits, tops, best, i, j, back, up, out)
+
+
+@pytest.mark.parametrize("one", [True, False])
+def test_exponentials_and_logarithms(one):
+    rng, (bits, twin, back, back_twin) = np.random.default_rng(2), np.zeros((4, WIDTH, WIDTH), dtype=np.int32)
+    entries, slope = table(rng, 500), np.float32(soft_kernels.STEP / 20)
+    tops = entries.max(axis=1 if one else 0)
+    for i in range(ROWS):
+        for j in range(0, COLUMNS, 8):
+            powers(entries, tops, i, j, one, slope, bits)
+            soft_kernels._naive_powers(entries, tops, i, j, one, slope, twin)
+    assert (bits == twin).all() and (bits[:ROWS, :COLUMNS] == 0).any() and bits[:ROWS, :COLUMNS].any()
+    for i in range(ROWS):
+        for j in range(0, COLUMNS, 8):
+            few = logarithms(bits, tops, tops, i, j, np.float32(1 / slope), np.int32(3), back)
+            twins = soft_kernels._naive_logarithms(
+                twin, tops, tops, i, j, np.float32(1 / slope), np.int32(3), back_twin
+            )
+            assert bool(few) == bool(twins)
+    assert (back == back_twin).all()
