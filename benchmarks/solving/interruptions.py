@@ -122,7 +122,8 @@ def outcome(process: Process, ended: bool) -> dict[str, Any]:
         trace = printed["trace"]
         kind = "before" if ended else "answer"
         return found | {"kind": kind, "objective": printed["objective"], "first": trace[0]["time"] if trace else None}
-    if printed is None and kept is None and len(lines) == 1:
+    said = [line for line in lines if ": compiling kernels" not in line]  # which is progress
+    if printed is None and kept is None and len(said) == 1:
         return found | {"kind": "line"}
     started = not lines and out == "" and kept is None
     return found | ({"kind": "start"} if started else {"stderr": err[-2000:]})
