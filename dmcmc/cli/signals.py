@@ -283,11 +283,11 @@ class Signals:
         world = self._world
         if world is None or world.size == 1:
             return
+        if world.rank == 0 and not (self._hurried and self.told):  # there Open MPI leaves no time
+            time.sleep(_LEAVING)
         if world.size > world.local_size or (world.rank == 0 and not self._hurried):
             _leave_nothing()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # all is said: what MPI adds is nobody's concern
-            if world.rank == 0:
-                time.sleep(_LEAVING)
             world.abort(code)
 
     def _end_now(self, code: int) -> NoReturn:
