@@ -36,8 +36,8 @@ _OTHERS = 1.3  # likewise, on ranks that wait for rank 0 to end them
 _LAST = 1.7  # then the process ends, whatever it does
 _SAME = 0.25  # seconds between two that count as one: `timeout` and some launchers send each twice
 _BEHIND = 600.0  # seconds after rank 0 that others end by themselves where they cannot see it: mostly it has ended them
-# Seconds for other ranks to leave what they alone know, and for an answer to pass the launcher: ranks that are about to be
-# ended cannot say that they are done, and no launcher says when it has passed everything on.
+# Seconds for other ranks to leave what they alone know, and for an answer to pass the launcher: ranks that are about to
+# be ended cannot say that they are done, and no launcher says when it has passed everything on.
 _LEAVING = 0.3
 _GLANCE = 0.05  # seconds between two looks at a run's end
 _PLACES = 5
