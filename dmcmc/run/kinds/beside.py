@@ -16,8 +16,9 @@ from dmcmc.samplers.toulbar2.search import available
 _SHARE = 0.25  # of the memory is for it, on top of what the run takes
 _HANDED = 0.5  # of that, at most, is for the tables as they are handed over and kept
 _ENTRY, _LISTED, _TABLE = 48, 200, 2000  # bytes of an entry; of one over more than three variables; of a table
-_BEGIN, _BEGIN_SHARE = 5e-6, 0.1  # seconds an entry until it says something (alone 0.3 to 1.3e-6); its part of the time
-_SHORT = 1.5  # seconds: where several agents have less, the local search does more with a core than what begins then
+_BEGIN, _BEGIN_SHARE = 5e-6, 0.1  # seconds an entry until it says something behind other work; its part of the time
+_ALONE, _ALONE_SHARE = 1e-6, 0.5  # the same on a core of its own; else the local search does more with that core
+_SHORT = 0.5  # seconds: where several agents have less, nothing begins beside them
 
 
 class SearchEngine:
@@ -63,22 +64,26 @@ def in_time(settings: Settings, problem: Problem) -> bool:
     """Return whether it is likely to say something in time behind agents' tables, which want the cores as well."""
     if settings.search != "auto" or problem.n_agents == 1 or settings.budget.time is None:
         return True
-    if settings.budget.time < _SHORT:
-        return False
-    return _BEGIN * sum(factor.table.size for factor in problem.factors) <= _BEGIN_SHARE * settings.budget.time
+    return settings.budget.time >= _SHORT and _BEGIN * _entries(problem) <= _BEGIN_SHARE * settings.budget.time
 
 
 def has_core(setup: Setup, engine: str) -> bool:
     """Return whether it has a core of its own: where one agent has all, or tables have to be split.
 
-    Then a combination proves little, however good agents' tables are, while toulbar2 looks at the whole; a budget of a
-    second is over when it has begun.
+    Then a combination proves little, however good agents' tables are, while toulbar2 looks at the whole; not where the
+    time is over before it has begun.
     """
-    if setup.problem.n_agents == 1:
+    settings, problem = setup.config, setup.problem
+    if problem.n_agents == 1:
         return True
-    seconds = setup.config.budget.time
-    long = seconds is None or seconds >= _SHORT
-    return engine == TOULBAR2 and setup.config.search == "auto" and long and splits(setup)
+    seconds = settings.budget.time
+    begins = seconds is None or (seconds >= _SHORT and _ALONE * _entries(problem) <= _ALONE_SHARE * seconds)
+    return engine == TOULBAR2 and settings.search == "auto" and begins and splits(setup)
+
+
+def _entries(problem: Problem) -> int:
+    """Return how many entries it is handed."""
+    return sum(factor.table.size for factor in problem.factors)
 
 
 def bytes_handed(problem: Problem) -> int:

@@ -90,7 +90,7 @@ class CpuEngine:
             kernel(
                 layout.whole, shares, layout.hidden, layout.slices, self._shape, self._pool,
                 wave.jobs[first:last], found.masks[first:last], found.bounds[first:last],
-                found.variables[first:last], found.firsts[first:last], state.warmth,
+                found.variables[first:last], found.firsts[first:last], state.row_warmth,
                 np.zeros((SCRATCH, width, width), dtype=np.int32), halt,
             )  # fmt: skip
 

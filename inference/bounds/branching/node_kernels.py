@@ -26,8 +26,6 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
-COOLER = np.float32(0.25)  # times that of a row is the temperature of a node's first sweep
-
 
 @njit(nogil=True)
 def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, variables, firsts, warmth, scratch, halt):
@@ -36,7 +34,7 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
     jobs (k, JOB) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
     live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
     where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values; warmth float32: the
-    temperature of a row's first sweep. When ``halt`` (1,)
+    temperature of a node's first sweep. When ``halt`` (1,)
     uint8 becomes 1, the other nodes stay as they are.
     """
     digits = np.zeros(shape.size, dtype=np.int64)
@@ -80,8 +78,9 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
             for i in range(graph.domains[v]):
                 if not masks[k, v, names[v, i]]:
                     part.unary[v, i] = DEAD
-        first = warmth if jobs[k, JOB_SOURCE] < 0 else np.float32(warmth * COOLER)
-        best, fits = _bound_node(graph, part, names, pool, target, threshold, jobs[k, JOB_SWEEPS], first, scratch, halt)
+        best, fits = _bound_node(
+            graph, part, names, pool, target, threshold, jobs[k, JOB_SWEEPS], warmth, scratch, halt
+        )
         found[k] = best
         for v in range(names.shape[0]):
             for i in range(masks.shape[2]):

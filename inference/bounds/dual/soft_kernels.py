@@ -33,6 +33,7 @@ LEAST = np.float32(1)  # a sum below this may have lost its largest term
 UP = np.float32(2.0**-12)  # of the temperature is more than all that is lost by rounding
 LEAST_SWEEPS = 8  # fewer do not make up for what warm ones leave
 COLD = np.float32(0.2)  # of the first temperature is the last one's
+ROWS = np.float32(0.25)  # of the first temperature with the interface free is a row's, which begins where that ends
 
 
 @njit(nogil=True)

@@ -22,7 +22,7 @@ from dmcmc.inference.bounds.dual.parts import Part, encode_parts, maxima
 from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
 from dmcmc.inference.bounds.dual.row_work import Helpers, RowWork, ascend_rows
 from dmcmc.inference.bounds.dual.scale import encode_bounds
-from dmcmc.inference.bounds.dual.soft_kernels import SCRATCH
+from dmcmc.inference.bounds.dual.soft_kernels import ROWS, SCRATCH
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -137,6 +137,11 @@ class DualState:
     def width(self) -> int:
         """Columns of a table: the largest padded domain."""
         return int(self.layout.shares.unary.shape[1])
+
+    @property
+    def row_warmth(self) -> np.float32:
+        """The temperature of the first sweeps of rows, and of nodes in them."""
+        return np.float32(self.warmth * ROWS)
 
     @property
     def whole(self) -> bool:
@@ -334,7 +339,7 @@ class DualState:
     def _row_work(self, chosen: NDArray[np.int64], sweeps: int, limits: NDArray[np.int64] | None) -> RowWork:
         layout = self.layout
         graphs, shares = (layout.whole, layout.hidden), self.shares
-        return RowWork(*graphs, shares, layout.slices, self._shape, self.done, chosen, sweeps, self.warmth, limits)
+        return RowWork(*graphs, shares, layout.slices, self._shape, self.done, chosen, sweeps, self.row_warmth, limits)
 
     def _lanes(self, chosen: NDArray[np.int64]) -> int:
         """Return how many rows are worked on at once."""

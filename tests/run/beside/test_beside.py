@@ -231,13 +231,13 @@ class Asked:
 
 
 # Where two agents' tables fit as they are it may be too slow to begin; where six agents' have to be split it may not.
-FITTING, SPLIT = (2, 2, 200), (6, 6, 60)
+FITTING, SPLIT, LARGE = (2, 2, 200), (6, 6, 60), (6, 6, 200)
 
 
 @pytest.mark.parametrize(("shape", "asked", "seconds", "has"), [
     (FITTING, "auto", 1.9, "nothing"), (FITTING, "toulbar2", 1.0, "what is left"),
-    (SPLIT, "auto", 1.0, "nothing"),
-    (SPLIT, "auto", 2.0, "a core"), (SPLIT, "auto", 100.0, "a core"), (SPLIT, "toulbar2", 1.0, "what is left"),
+    (SPLIT, "auto", 0.4, "nothing"), (LARGE, "auto", 1.0, "nothing"),
+    (SPLIT, "auto", 1.0, "a core"), (SPLIT, "auto", 100.0, "a core"), (SPLIT, "toulbar2", 1.0, "what is left"),
 ])  # fmt: skip
 def test_it_has_a_core_where_tables_are_split_and_else_what_they_leave_if_it_can_begin_in_time(
     shape, asked, seconds, has, monkeypatch

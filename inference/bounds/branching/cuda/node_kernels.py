@@ -8,7 +8,6 @@ width is a constant of the compiled kernel.
 import numpy as np
 from numba import cuda, int32, int64
 
-from dmcmc.inference.bounds.branching.node_kernels import COOLER
 from dmcmc.inference.bounds.branching.pool import (
     FAR,
     JOB,
@@ -38,7 +37,7 @@ from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     ascend,
     bound,
     remove_values,
-    warmth_of,
+    row_warmth_of,
 )
 from dmcmc.inference.bounds.dual.cuda.words import (
     DOMAINS,
@@ -260,9 +259,7 @@ def run_nodes(
                 if mask[i] == 0:
                     part[np.uint32(i)] = DEAD
             cuda.syncthreads()
-            sweeps, warmth = jobs[job * JOB + JOB_SWEEPS], warmth_of(agents, agent)
-            if source >= 0:
-                warmth = np.float32(warmth * COOLER)
+            sweeps, warmth = jobs[job * JOB + JOB_SWEEPS], row_warmth_of(agents, agent)
             best, fits = bound_node(words, hidden, part, parts, tiles, octets, room, note, threshold, sweeps, warmth)
             for i in range(tid, size, threads):
                 mask[i] = part[np.uint32(i)] >= THRESHOLD

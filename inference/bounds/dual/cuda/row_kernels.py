@@ -33,6 +33,7 @@ from dmcmc.inference.bounds.dual.cuda.words import (
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
 from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS, PRUNE_EVERY, RECENTRE_EVERY
 from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.soft_kernels import ROWS
 from dmcmc.inference.runtime.compile import cuda_jit
 
 STATE, ROW, LIMIT_AT, JOB = 0, 1, 2, 3  # words of a job: which agent, which row, the threshold or NEVER
@@ -74,6 +75,12 @@ def ascend(words, g, tables, tiles, room, octets, first, last, warmth, begin, sw
 def warmth_of(agents, agent):
     """Return the temperature of an agent's first sweeps."""
     return np.float32(np.float32(agents[agent + WARMTH]) / np.float32(WARM_UNIT))
+
+
+@cuda.jit(device=True)
+def row_warmth_of(agents, agent):
+    """Return the temperature of the first sweeps of an agent's rows, and of their nodes."""
+    return np.float32(warmth_of(agents, agent) * ROWS)
 
 
 @cuda.jit(device=True)
@@ -186,7 +193,7 @@ def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_s
         agent = jobs[job * JOB + STATE] * AGENT
         whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
         tables = arena[agents[agent + BASE] :]
-        threshold, warmth = jobs[job * JOB + LIMIT_AT], warmth_of(agents, agent)
+        threshold, warmth = jobs[job * JOB + LIMIT_AT], row_warmth_of(agents, agent)
         cuda.syncthreads()
         if tid == 0:
             number = jobs[job * JOB + ROW]
