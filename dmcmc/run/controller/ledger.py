@@ -35,7 +35,8 @@ _FIRST_HOPES = {
 # search brings anything, the search has most of the time.
 _LEAST = {BOUND: 0.03, BRANCH: 0.03, SEMIDEFINITE: 0.03, SEARCH: 0.25}
 _LEAST_ELSE = 0.15
-# Times the hope of what still brings most, at most, is hoped of what has brought nothing lately.
+# Times the hope of what still brings most, at most, is hoped of what has brought nothing lately; less for each slice that
+# brought nothing at all: after n of them the next one does with a chance of about one in n.
 _IDLE = {SEARCH: 0.25}
 _IDLE_ELSE = 0.1
 _SOME = 0.003  # of what is at stake, in all of a slice, is worth going on with
@@ -74,11 +75,14 @@ class Ledger:
         second. So time goes to what earns most with it, not to what has had most of it.
     last : dict of float
         The same of the last slice alone, of what has been tried.
+    in_vain : dict of int
+        How often, since it last brought anything, each has been tried.
     """
 
     accounts: dict[str, Account] = field(default_factory=dict)
     hopes: dict[str, float] = field(default_factory=lambda: dict(_FIRST_HOPES))
     last: dict[str, float] = field(default_factory=dict)
+    in_vain: dict[str, int] = field(default_factory=dict)
 
     def price(self, kind: str, seconds: float) -> float:
         """Return an estimate, corrected by what the kind has taken so far against what it should have taken."""
@@ -141,12 +145,15 @@ class Ledger:
         """Return the hopes where some kinds are offered: for a little at least, less beside what brings more."""
         tried = [kind for kind in kinds if kind not in _SURE and self.last.get(kind, 1.0) >= _SOME]
         most = max((self.hopes.get(kind, 0.0) for kind in tried), default=math.inf)
-        return {
-            kind: max(hope, min(_least(kind), _IDLE.get(kind, _IDLE_ELSE) * most)) for kind, hope in self.hopes.items()
-        }
+        return {kind: max(hope, min(_least(kind), self._idle(kind) * most)) for kind, hope in self.hopes.items()}
+
+    def _idle(self, kind: str) -> float:
+        """Return times the hope of what brings most a kind has at least."""
+        return _IDLE.get(kind, _IDLE_ELSE) / max(1, self.in_vain.get(kind, 0))
 
     def _learn(self, kind: str, brought: float) -> None:
         if kind not in _SURE:
+            self.in_vain[kind] = 0 if brought > 0 else self.in_vain.get(kind, 0) + 1
             self.last[kind] = min(1.0, brought)
             self.hopes[kind] = (1 - _NEW) * self.hopes.get(kind, 1.0) + _NEW * self.last[kind]
 

@@ -19,7 +19,7 @@ from dmcmc.samplers.model.rng import chain_key
 
 _LOG = logging.getLogger(__name__)
 _OPENING = 5.0  # times what it takes to open a GPU: for runs of less time it is not opened for this
-_FIRST = 0.25  # of the time that is left it may have before it is granted any
+_FIRST = 0.1  # of the time that is left it may have before it is granted any
 _DRIVERS = ("/dev/nvidiactl", "/dev/dxg")  # one of them is there where a GPU may be
 
 
