@@ -35,8 +35,8 @@ _FIRST_HOPES = {
 # search brings anything, the search has most of the time.
 _LEAST = {BOUND: 0.03, BRANCH: 0.03, SEMIDEFINITE: 0.03, SEARCH: 0.25}
 _LEAST_ELSE = 0.15
-# Times the hope of what still brings most, at most, is hoped of what has brought nothing lately; less for each slice that
-# brought nothing at all: after n of them the next one does with a chance of about one in n.
+# Times the hope of what still brings most, at most, is hoped of what has brought nothing lately; less for each slice
+# that brought nothing at all: after n of them the next one does with a chance of about one in n.
 _IDLE = {SEARCH: 0.25}
 _IDLE_ELSE = 0.1
 _SOME = 0.003  # of what is at stake, in all of a slice, is worth going on with
