@@ -136,9 +136,9 @@ def told(line: Line, best: float, seconds: float) -> Iterator[str]:
     """Yield a run's lines."""
     gaps = line.gaps(best)
     shown = list[str]()
-    for limit in TIMES:
+    for limit in sorted({*TIMES, seconds}):
         known = [gap for time, gap in gaps if time <= limit <= seconds]
-        shown += [f"{limit} s {known[-1]:.3g} %"] if known else []
+        shown += [f"{limit:g} s {known[-1]:.3g} %"] if known else []
     yield f"  {line.name:<15} {'  '.join(shown)}  (objective {line.objective:g}, load {line.load:.1f})"
     for kind, took, brought in line.work:
         if took > 0:
