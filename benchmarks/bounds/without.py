@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 from dmcmc.cli.main import main as command
 from dmcmc.inference.bounds.dual import state
+from dmcmc.inference.bounds.semidefinite.lift import suits
 from dmcmc.run.agent import upper_table
 from dmcmc.run.controller.offer import BRANCH, SEMIDEFINITE
 from dmcmc.run.kinds import registry
@@ -29,7 +30,7 @@ def without(names: Collection[str]) -> Iterator[None]:
         patch.object(registry, "OF_AGENTS", kinds),
         patch.object(state, "WARMTH", 0 if WARM in names else state.WARMTH),
         # ascent waits for lifts to show what they bring, where there may be any
-        patch.object(upper_table, "suits", upper_table.suits if SEMIDEFINITE not in names else lambda local: False),
+        patch.object(upper_table, "suits", suits if SEMIDEFINITE not in names else lambda local: False),
     ):
         yield
 
