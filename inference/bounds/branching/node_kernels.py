@@ -34,8 +34,7 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
     jobs (k, JOB) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
     live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
     where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values; warmth float32: the
-    temperature of a node's first sweep. When ``halt`` (1,)
-    uint8 becomes 1, the other nodes stay as they are.
+    temperature of a node's first sweep. When ``halt`` (1,) uint8 becomes 1, the other nodes stay as they are.
     """
     digits = np.zeros(shape.size, dtype=np.int64)
     marginals = np.zeros(shares.unary.shape[1], dtype=np.int64)
