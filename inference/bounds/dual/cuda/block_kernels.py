@@ -2,12 +2,49 @@
 """What a block's threads tell each other, and how they take tables from memory."""
 
 import numpy as np
-from numba import cuda
+from numba import config, cuda
 
 LANES, AT_ONCE = 32, 6  # threads of a warp; entries that a thread takes from memory before it uses the first
+CREW = 3 if config.ENABLE_CUDASIM else LANES  # threads that work on a small triangle; the simulator's block has no more
+GROUP = 1 if config.ENABLE_CUDASIM else 4  # threads that go along a line of a table side by side
+EDGE, CELLS = 3, 18  # a thread makes up to so many columns of a product, twice as many rows; entries in all
+ALIGNED = None if config.ENABLE_CUDASIM else 16  # bytes: where shared memory begins, for loads of four words
+ALONE = 24  # columns of a table, at most, where a warp works on a triangle by itself
 
 
 @cuda.jit(device=True)
 def anywhere(over):
     """Wait for all threads of the block; return whether it is true for one of them."""
     return cuda.syncthreads_or(np.int32(1) if over else np.int32(0)) != 0
+
+
+if config.ENABLE_CUDASIM:
+
+    @cuda.jit(device=True)
+    def meet(alone):
+        """Wait for all threads that work on the same triangles: a warp's, or the block's."""
+        cuda.syncthreads()
+
+else:
+
+    @cuda.jit(device=True)
+    def meet(alone):
+        """Wait for all threads that work on the same triangles: a warp's, or the block's."""
+        if alone:
+            cuda.syncwarp()
+        else:
+            cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def crew_of(slots, width):
+    """Return how triangles are dealt: a crew's first one, how many there are at once, in all and of a crew; a thread's
+    number in its crew, and the threads of that.
+
+    Crews are warps where a table has few columns, as many as there are ``slots`` for; else the block is one.
+    """
+    tid, threads = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
+    if width <= ALONE:
+        crews = min(np.uint32(slots), np.uint32(threads // np.uint32(CREW)))
+        return np.uint32(tid // np.uint32(CREW)), crews, np.uint32(1), np.uint32(tid % np.uint32(CREW)), np.uint32(CREW)
+    return np.uint32(0), np.uint32(slots), np.uint32(slots), tid, threads

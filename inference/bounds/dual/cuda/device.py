@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.cuda import row_kernels as rows_cuda
-from dmcmc.inference.bounds.dual.cuda.words import graph_words, largest_level
+from dmcmc.inference.bounds.dual.cuda.block_kernels import CREW, LANES
+from dmcmc.inference.bounds.dual.cuda.soft_kernels import APART
+from dmcmc.inference.bounds.dual.cuda.words import graph_words, largest_level, triangle_colours, triangle_levels
 from dmcmc.inference.bounds.dual.graph import Layout, Shares
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.state import DualState
@@ -18,8 +20,8 @@ from dmcmc.inference.runtime.deadline import NO_STOP, PIECE, Stop
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.inference.runtime.types import Ints
 
-_THREADS = 512  # of a block, at most
-_SIMULATED = 3  # threads of a block under the simulator, which has a real one for each
+_AT_ONCE = 8  # triangles of a colour that a block works on together: its warps
+_BLOCKS = 2  # share a multiprocessor and its threads, where they fit
 _BLOCK = 1 << 10  # bytes of shared memory that a block takes beside its tables
 _NONE = np.zeros(0, dtype=np.int64)
 _SHORT = 0.5 * PIECE  # seconds of a launch after which the next takes twice as many rows
@@ -48,14 +50,15 @@ def load_kernels(width: int) -> None:
 
 
 def _block(threads: int) -> int:
-    return _SIMULATED if threads < _THREADS else _THREADS
+    """Return the threads of a block: the simulator has a real one for each, and only a few."""
+    return CREW if CREW < LANES else threads
 
 
 def _triangle_room(layout: Layout, width: int, warm: bool) -> int:
     """Return the words of shared memory of a triangle's tables, at a temperature with powers and tops."""
     if not len(layout.whole.triangles):
         return 0
-    return 3 * width * (width + 1) + (2 * width * (width + 2) if warm else 0)
+    return 3 * width * (width + 1) + (2 * width * (width + APART + 1) if warm else 0)
 
 
 def _least_room(layout: Layout, width: int, warm: bool) -> int:
@@ -121,28 +124,30 @@ class DeviceDuals:
         self.layouts, self.width = [state.layout for state in states], states[0].width
         self._octets = (0,) * (self.width // 8)
         shared, processors, threads = gpu_limits(rows_cuda.REGISTERS)
-        self._threads = _block(threads)
         words: list[NDArray[np.int32]] = []
         self._agents = np.zeros((len(states), rows_cuda.AGENT), dtype=np.int64)
         begin, base, self._slot, least, most = 0, 0, 0, 0, 0
         for k, state in enumerate(states):
             layout = state.layout
-            whole, entries = graph_words(layout.whole, self.width, _NONE, begin)
-            hidden, own = graph_words(layout.hidden, self.width, layout.slices, begin + whole.size)
-            shape = np.array(state.local.interface_shape, dtype=np.int32)
-            at = begin + whole.size + hidden.size
             # Where there is no room for warm sweeps, there are none.
             warm = bool(state.warmth > 0) and 4 * _least_room(layout, self.width, warm=True) <= shared - _BLOCK
+            levels = [
+                triangle_colours(graph.triangles, _AT_ONCE) if warm else triangle_levels(graph.triangles)
+                for graph in (layout.whole, layout.hidden)
+            ]
+            whole, entries = graph_words(layout.whole, self.width, _NONE, begin, levels[0])
+            hidden, own = graph_words(layout.hidden, self.width, layout.slices, begin + whole.size, levels[1])
+            shape = np.array(state.local.interface_shape, dtype=np.int32)
+            at = begin + whole.size + hidden.size
             warmth = round(rows_cuda.WARM_UNIT * float(state.warmth)) if warm else 0
             self._agents[k] = begin, begin + whole.size, base, at, shape.size, warmth
             words += [whole, hidden, shape]
             least = max(least, _least_room(layout, self.width, warm))
             most = max(most, _most_room(layout, self.width, largest_level(whole, begin), warm))
             begin, base, self._slot = at + shape.size, base + entries, max(self._slot, own)
-        half = (shared // 2 - _BLOCK) // 4  # so that two blocks share a multiprocessor, where they fit
-        self._room = max(least, min(most, half))
-        fitting = shared // (4 * self._room + _BLOCK)
-        self.blocks = processors * max(1, min(threads // self._threads, fitting))
+        self._room = max(least, min(most, (shared // _BLOCKS - _BLOCK) // 4))
+        together = max(1, min(_BLOCKS, shared // (4 * self._room + _BLOCK)))
+        self._threads, self.blocks = _block(threads // together), processors * together
         self._live = max(layout.n_hidden * self.width for layout in self.layouts)
         self._arena = self.device.lease(base, np.dtype(np.int32), self)
         for k, state in enumerate(states):

@@ -4,7 +4,7 @@
 import numpy as np
 from numba import cuda, int32
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import AT_ONCE, LANES, anywhere
+from dmcmc.inference.bounds.dual.cuda.block_kernels import CREW, anywhere
 from dmcmc.inference.bounds.dual.cuda.words import (
     AROUND,
     DOMAINS,
@@ -19,6 +19,9 @@ from dmcmc.inference.bounds.dual.cuda.words import (
     N,
 )  # fmt: skip
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
+
+_CREW = np.uint32(CREW)  # threads that work on a pair
+_AT_ONCE = 9  # entries that a thread takes from memory before it uses the first
 
 
 @cuda.jit(device=True)
@@ -78,27 +81,29 @@ def variable_pass(words, g, tables, tiles, room, octets, forward):
 
 @cuda.jit(device=True)
 def load_pairs(words, sides, tables, tiles, loaded, count, octets):
-    """Bring some of a variable's pairs to shared memory, as :func:`.load_triangles` does."""
+    """Bring some of a variable's pairs to shared memory, a warp each."""
     bands = len(octets)
-    width, size, each = 8 * bands, 8 * bands * (8 * bands + 1), 2 * bands
-    taken = cuda.local.array(AT_ONCE, int32)
-    task, total = np.uint32(cuda.threadIdx.x), np.uint32(count * (bands * LANES))
-    while task < total:
-        band = np.uint32(task // np.uint32(LANES))
-        q = np.uint32(band // np.uint32(bands))
-        cell = np.uint32((band - q * np.uint32(bands)) * np.uint32(8 * width) + task % np.uint32(LANES))
-        source = np.uint64(np.uint32(words[np.uint32(sides + q * np.uint32(SIDE) + np.uint32(TABLE))]) + cell)
-        target = np.uint64(np.uint32(loaded + q * np.uint32(size)))
-        for first in range(0, each, AT_ONCE):
-            for p in range(AT_ONCE):
-                if first + p < each:
-                    taken[p] = tables[source + np.uint64(LANES * (first + p))]
-            for p in range(AT_ONCE):
-                if first + p < each:
-                    place = np.uint32(cell + np.uint32(LANES * (first + p)))
-                    row = np.uint32(place // np.uint32(width))
-                    tiles[target + np.uint64(np.uint32(place + row))] = taken[p]
-        task = np.uint32(task + np.uint32(cuda.blockDim.x))
+    width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
+    taken, even = cuda.local.array(_AT_ONCE, int32), square % (_CREW * np.uint32(_AT_ONCE)) == 0
+    crew, lane, crews = (
+        np.uint32(cuda.threadIdx.x) // _CREW,
+        np.uint32(cuda.threadIdx.x) % _CREW,
+        np.uint32(cuda.blockDim.x) // _CREW,
+    )
+    q = np.uint32(crew)
+    while q < np.uint32(count):
+        source = np.uint64(np.uint32(words[np.uint32(sides + q * np.uint32(SIDE) + np.uint32(TABLE))]))
+        target = np.uint64(np.uint32(np.uint32(loaded) + q * size))
+        for first in range(0, np.int32((square + _CREW - np.uint32(1)) // _CREW), _AT_ONCE):
+            for p in range(_AT_ONCE):
+                cell = np.uint32(lane + np.uint32(first + p) * _CREW)
+                if even or cell < square:
+                    taken[p] = tables[source + np.uint64(cell)]
+            for p in range(_AT_ONCE):
+                cell = np.uint32(lane + np.uint32(first + p) * _CREW)
+                if even or cell < square:
+                    tiles[target + np.uint64(np.uint32(cell + np.uint32(cell // width)))] = taken[p]
+        q = np.uint32(q + crews)
 
 
 @cuda.jit(device=True)
@@ -124,35 +129,47 @@ def find_messages(words, sides, tiles, loaded, messages, count, octets):
 
 @cuda.jit(device=True)
 def pass_on(words, sides, tables, tiles, loaded, kept, degree, octets, v, forward):
-    """Subtract the pairs' messages from them, add v's to those ahead; whether an entry is too large.
+    """Subtract the pairs' messages from them, add v's to those ahead, a warp each; whether an entry is too large.
 
     Where the tables are ``kept`` in shared memory, from ``loaded`` on, they are taken from there.
     """
     bands = len(octets)
-    width, size = 8 * bands, 8 * bands * (8 * bands + 1)
-    over = False
-    task, total = np.uint32(cuda.threadIdx.x), np.uint32(degree * (bands * LANES))
-    while task < total:
-        band = np.uint32(task // np.uint32(LANES))
-        q = np.uint32(band // np.uint32(bands))
-        cell = np.uint32((band - q * np.uint32(bands)) * np.uint32(8 * width) + task % np.uint32(LANES))
+    width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
+    crew, lane, crews = (
+        np.uint32(cuda.threadIdx.x) // _CREW,
+        np.uint32(cuda.threadIdx.x) % _CREW,
+        np.uint32(cuda.blockDim.x) // _CREW,
+    )
+    taken, given = cuda.local.array(_AT_ONCE, int32), cuda.local.array(_AT_ONCE, int32)
+    own, even = cuda.local.array(_AT_ONCE, int32), square % (_CREW * np.uint32(_AT_ONCE)) == 0
+    reach, q = np.int32(0), np.uint32(crew)
+    while q < np.uint32(degree):
         side = np.uint32(sides + q * np.uint32(SIDE))
-        source = np.uint64(np.uint32(words[side + np.uint32(TABLE)]) + cell)
-        is_first = words[side + np.uint32(IS_FIRST)] != 0
+        source, is_first = np.uint64(np.uint32(words[side + np.uint32(TABLE)])), words[side + np.uint32(IS_FIRST)] != 0
         ahead = (words[side + np.uint32(OTHER)] < v) != forward
-        tile, message = np.uint32(loaded + q * np.uint32(size)), np.uint32(np.uint32(width) * (np.uint32(1) + q))
-        for p in range(2 * bands):
-            place = np.uint32(cell + np.uint32(LANES * p))
-            row = np.uint32(place // np.uint32(width))
-            x = tiles[np.uint64(np.uint32(tile + place + row))] if kept else tables[source + np.uint64(LANES * p)]
-            if x >= THRESHOLD:
-                i = row if is_first else np.uint32(place - row * np.uint32(width))
-                x = np.int32(x - tiles[np.uint64(np.uint32(message + i))])
-                over = over or abs(x) > LIMIT
-                if ahead:
-                    x = np.int32(x + tiles[np.uint64(i)])
-                    over = over or (x >= THRESHOLD and abs(x) > LIMIT)
-                    x = DEAD if x < THRESHOLD else x
-                tables[source + np.uint64(LANES * p)] = x
-        task = np.uint32(task + np.uint32(cuda.blockDim.x))
-    return over
+        tile, message = (
+            np.uint64(np.uint32(np.uint32(loaded) + q * size)),
+            np.uint64(np.uint32(width * (q + np.uint32(1)))),
+        )
+        for first in range(0, np.int32((square + _CREW - np.uint32(1)) // _CREW), _AT_ONCE):
+            for p in range(_AT_ONCE):
+                cell = np.uint32(lane + np.uint32(first + p) * _CREW)
+                if even or cell < square:
+                    row = np.uint32(cell // width)
+                    i = np.uint64(row if is_first else np.uint32(cell - row * width))
+                    given[p], own[p] = tiles[message + i], tiles[i] if ahead else np.int32(0)
+                    if kept:
+                        taken[p] = tiles[tile + np.uint64(np.uint32(cell + row))]
+                    else:
+                        taken[p] = tables[source + np.uint64(cell)]
+            for p in range(_AT_ONCE):
+                cell = np.uint32(lane + np.uint32(first + p) * _CREW)
+                if even or cell < square:
+                    x, rest = taken[p], np.int32(taken[p] - given[p])
+                    total = np.int32(rest + own[p])
+                    dead = min(x, total) < THRESHOLD
+                    reach = max(reach, abs(rest) if x >= THRESHOLD else np.int32(0))
+                    reach = max(reach, np.int32(0) if dead else abs(total))
+                    tables[source + np.uint64(cell)] = DEAD if dead else total
+        q = np.uint32(q + crews)
+    return reach > LIMIT

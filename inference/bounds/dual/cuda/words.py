@@ -1,8 +1,11 @@
 """A graph of dual ascent as words for the GPU, its triangles in levels that a block works on at once.
 
 Triangles of one level share no pair, and a triangle comes after all earlier ones that it shares a pair with: level by
-level, each entry of each table goes through the same shifts, in the same order, as triangle by triangle.
+level, each entry of each table goes through the same shifts, in the same order, as triangle by triangle. Where sweeps
+are warm, triangles come by colours instead, of which there are fewer than levels: the bounds are as good.
 """
+
+from collections import defaultdict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +36,30 @@ def triangle_levels(triangles: Ints) -> Ints:
     return levels
 
 
+def triangle_colours(triangles: Ints, at_once: int) -> Ints:
+    """Return each triangle's colour, (t,): triangles of one share no pair, and there are few, nearly all equally large.
+
+    The triangles whose pairs are in most others come first; a colour has a multiple of ``at_once`` at most.
+    """
+    many = np.bincount(triangles.ravel(), minlength=1)
+    least = max(1, int(many.max()))
+    most = -(-len(triangles) // (least * at_once)) * at_once
+    of_pair = defaultdict[int, set[int]](set)
+    colours, sizes = np.zeros(len(triangles), dtype=np.int64), list[int]()
+    for t in np.argsort(-many[triangles].sum(axis=1), kind="stable").tolist():
+        pairs = triangles[t].tolist()
+        taken = set[int]().union(*(of_pair[p] for p in pairs))
+        colour = next((c for c, size in enumerate(sizes) if size < most and c not in taken), len(sizes))
+        if colour == len(sizes):
+            sizes.append(0)
+        colours[t], sizes[colour] = colour, sizes[colour] + 1
+        for p in pairs:
+            of_pair[p].add(colour)
+    return colours
+
+
 # long: one list of words after the other, in the order in which they lie
-def graph_words(graph: Graph, width: int, slices: Ints, begin: int) -> tuple[NDArray[np.int32], int]:
+def graph_words(graph: Graph, width: int, slices: Ints, begin: int, levels: Ints) -> tuple[NDArray[np.int32], int]:
     """Return a graph's words, and how many entries its tables have.
 
     Tables lie one after the other: unary (n, width), pairs (m, width, width), triangles (t, 3, width, width), stars;
@@ -48,6 +73,8 @@ def graph_words(graph: Graph, width: int, slices: Ints, begin: int) -> tuple[NDA
         For the hidden part: which star of the whole each of its stars is a part of.
     begin
         Where the words will be.
+    levels
+        Of the triangles, or their colours.
     """
     n, m, t, s = graph.domains.size, len(graph.pairs), len(graph.triangles), graph.star_at.size - 1
     square = width * width
@@ -58,7 +85,6 @@ def graph_words(graph: Graph, width: int, slices: Ints, begin: int) -> tuple[NDA
     header[STAR_AT] = header[CLUSTER_AT] + 3 * t * square
     header[MAXIMA_AT] = header[STAR_AT] + int(graph.star_at[-1])
     header[ENTRIES] = header[MAXIMA_AT] + n + m
-    levels = triangle_levels(graph.triangles)
     order = np.argsort(levels, kind="stable")
     level_at = np.searchsorted(levels[order], np.arange(levels.max(initial=-1) + 2))
     header[LEVELS] = level_at.size - 1
