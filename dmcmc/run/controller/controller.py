@@ -102,8 +102,8 @@ class Controller:
         """Return what is done in the next slice of time; nothing where nothing is worth anything, or time is up.
 
         Each slice is as long as all before it: one long effort gains more than several short ones, as bounds of rows
-        begin anew in each. A search in rows goes on where it was: while it brings something, a slice is a tenth of the
-        time at most.
+        begin anew in each. A search in rows goes on where it was: before it has been tried, and while it brings
+        something, a slice is a tenth of the time at most.
 
         A search engine goes on beside what is done; where that is nothing, the run waits for it. So does a search on
         the GPU, for a part of the slice by what it may be hoped to bring beside all else.
@@ -123,7 +123,7 @@ class Controller:
     def _divided(self, offers: Sequence[Offer], state: State) -> tuple[Grant, ...]:
         """Return what is done by the ranks themselves."""
         whole = seconds = max(_SLICE, state.elapsed)
-        if self.ledger.brings(BRANCH) and any(offer.kind == BRANCH for offer in offers):
+        if self.ledger.may_bring(BRANCH) and any(offer.kind == BRANCH for offer in offers):
             seconds = min(whole, max(_SLICE, _LONGEST * (state.elapsed + state.left)))
         seconds = state.left if state.left < _LAST * seconds else seconds
         needed = 1.0

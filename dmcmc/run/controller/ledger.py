@@ -137,9 +137,9 @@ class Ledger:
         """Hope for a part of what is at stake from a kind; for no more than at first."""
         self.hopes[kind] = min(_FIRST_HOPES.get(kind, 1.0), part)
 
-    def brings(self, kind: str) -> bool:
-        """Return whether a kind has been tried, and has lately brought something."""
-        return self.last.get(kind, 0.0) >= _SOME
+    def may_bring(self, kind: str) -> bool:
+        """Return whether a kind has not been tried yet, or has lately brought something."""
+        return self.last.get(kind, 1.0) >= _SOME
 
     def hopes_among(self, kinds: Iterable[str]) -> dict[str, float]:
         """Return the hopes where some kinds are offered: for a little at least, less beside what brings more."""
