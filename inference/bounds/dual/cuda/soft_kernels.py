@@ -15,7 +15,8 @@ from numba import cuda
 
 from dmcmc.inference.bounds.dual.cuda.words import CLIQUE, CORNER_WIDTH
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD
-from dmcmc.inference.bounds.dual.soft_kernels import COLD, LEAST_SWEEPS, PRODUCT, STEP, TOP, UP, ZERO
+from dmcmc.inference.bounds.dual.soft_kernels import COLD, LEAST_SWEEPS, UP
+from dmcmc.inference.bounds.dual.tables.power_kernels import PRODUCT, STEP, TOP, ZERO
 
 
 @cuda.jit(device=True)

@@ -28,7 +28,7 @@ from dmcmc.inference.bounds.dual.cuda.words import (
     TRIANGLES,
 )  # fmt: skip
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
-from dmcmc.inference.bounds.dual.soft_kernels import LEAST
+from dmcmc.inference.bounds.dual.tables.power_kernels import LEAST
 
 _EDGE, _CELLS = 4, 16  # a thread makes so many times so many entries of a max-plus product
 

@@ -75,7 +75,7 @@ def _maxima(left, right):
     return np.maximum((left[:, :, None] + right[None]).max(axis=1), DEAD)
 
 
-_larger_narrow, _larger_wide = (_tile(lanes, INTEGER, int(DEAD), _larger, _maxima) for lanes in (NARROW, WIDE))
+larger_narrow, _larger_wide = (_tile(lanes, INTEGER, int(DEAD), _larger, _maxima) for lanes in (NARROW, WIDE))
 _sum_narrow, _sum_wide = (_tile(lanes, FLOAT, 0.0, _sum, np.matmul) for lanes in (NARROW, WIDE))
 
 
@@ -91,7 +91,7 @@ def max_plus(left, right, out, rows, inner, columns):
         for j in range(0, wide, WIDE):
             _larger_wide(left, right, out, i, j, inner)
         if wide < columns:
-            _larger_narrow(left, right, out, i, wide, inner)
+            larger_narrow(left, right, out, i, wide, inner)
 
 
 @njit(nogil=True)
