@@ -8,6 +8,7 @@ from dmcmc.inference.bounds.dual.tables import (
     hand_back_kernels,
     maxima_kernels,
     power_kernels,
+    shift_kernels,
     take_in_kernels,
     turn_kernels,
 )
@@ -66,6 +67,35 @@ def test_what_is_taken_in_is_added_and_the_dead_stay_dead():
         for j in range(0, COLUMNS, 8):
             take_in_kernels._naive(twin, entries, i, j)
     assert (into == twin).all()
+
+
+@pytest.mark.parametrize("by_row", [True, False])
+@pytest.mark.parametrize("most", [1000, LIMIT])
+def test_shifts_leave_what_is_dead_and_limits_are_seen(by_row, most):
+    rng = np.random.default_rng(most)
+    entries, shifts = table(rng, most), table(rng, most)[0]
+    twin, add = entries.copy(), shift_kernels.add_to_rows if by_row else shift_kernels.add_to_columns
+    fits = add(entries, ROWS, COLUMNS, shifts)
+    beyond = [shift_kernels._naive_add(twin, i, j, shifts, by_row) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
+    assert (entries == twin).all() and fits == (not any(beyond)) == (most == 1000)
+
+
+@pytest.mark.parametrize("by_row", [True, False])
+@pytest.mark.parametrize("most", [1000, LIMIT])
+def test_what_is_level_has_no_more_than_0(by_row, most):
+    rng, (tops, tops_twin) = np.random.default_rng(most), np.full((2, WIDTH), 7, dtype=np.int32)
+    entries = table(rng, most)
+    entries[3], entries[:, 5] = DEAD, DEAD
+    twin = entries.copy()
+    if by_row:
+        fits = shift_kernels.level_rows(entries, ROWS, COLUMNS, tops)
+        beyond = [shift_kernels._naive_level_row(twin, i, COLUMNS, tops_twin) for i in range(ROWS)]
+    else:
+        fits = shift_kernels.level_columns(entries, ROWS, COLUMNS, tops)
+        beyond = [shift_kernels._naive_level_columns(twin, j, ROWS, tops_twin) for j in range(0, COLUMNS, 8)]
+    assert (entries == twin).all() and (tops == tops_twin).all() and fits == (not any(beyond)) == (most == 1000)
+    best = entries[:ROWS, :COLUMNS].max(axis=1 if by_row else 0)
+    assert set(best.tolist()) == {0, DEAD}
 
 
 def test_a_table_is_turned():
