@@ -1,6 +1,7 @@
 # mypy: ignore-errors
 """The largest entries of a table's columns or rows: eight columns at a time, each in its place of a register."""
 
+import numpy as np
 from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
@@ -11,8 +12,8 @@ from dmcmc.inference.runtime.compile import njit
 
 
 def _naive(table, j, count, out):
-    """Write the largest entries of some columns from j on, over so many rows."""
-    out[j : j + LANES] = table[:count, j : j + LANES].max(axis=0)
+    """Write the largest entries of some columns from j on, DEAD at least, over so many rows."""
+    out[j : j + LANES] = np.maximum(DEAD, table[:count, j : j + LANES].max(axis=0))
 
 
 def _naive_row(table, i, columns, out):

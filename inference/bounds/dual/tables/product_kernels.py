@@ -14,7 +14,7 @@ from dmcmc.inference.bounds.dual.tables.entries import DEAD
 from dmcmc.inference.bounds.dual.tables.vectors import FLOAT, INTEGER, Table, constant, larger, repeated, splat
 from dmcmc.inference.runtime.compile import njit
 
-ROWS, NARROW, WIDE = 4, 8, 16  # of a tile; so many sums are under way at once
+ROWS, NARROW, WIDE = 8, 8, 16  # of a tile; so many sums are under way at once
 
 
 def _tile(lanes, number, start, step, naive):
@@ -83,7 +83,7 @@ _sum_narrow, _sum_wide = (_tile(lanes, FLOAT, 0.0, _sum, np.matmul) for lanes in
 def max_plus(left, right, out, rows, inner, columns):
     """Set out[i, j] to the largest left[i, k] + right[k, j], or DEAD, of int32.
 
-    ``rows`` is a multiple of 4, ``columns`` of 8, ``inner`` is 1 at least; entries of rows of ``right`` and ``out`` lie
+    ``rows`` and ``columns`` are multiples of 8, ``inner`` is 1 at least; entries of rows of ``right`` and ``out`` lie
     side by side.
     """
     wide = columns // WIDE * WIDE
