@@ -23,6 +23,7 @@ from dmcmc.inference.bounds.dual.graph import LANES, Graph, Shares
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD, bound, remove_values
 from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, fix
 from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
@@ -88,7 +89,7 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
                 masks[k, v, names[v, i]] = part.unary[v, i] >= THRESHOLD
         variables[k] = STUCK
         if fits and best != NEVER and best >= threshold:
-            variables[k] = _choose(graph, part, names, marginals, best - threshold, firsts[k])
+            variables[k] = _choose(graph, part, names, marginals, scratch[0, 0], best - threshold, firsts[k])
 
 
 @njit(nogil=True)
@@ -190,7 +191,7 @@ def _pack(table, u, v, keep, counts, packed, olds):
 
 
 @njit(nogil=True)
-def _choose(graph, part, names, marginals, slack, first):
+def _choose(graph, part, names, marginals, tops, slack, first):
     """Return the variable to branch on, LEAF if every variable has one value; set ``first`` to its best values.
 
     Of all variables the one whose values' max-marginals, in the tables over it and its pairs, are together most below
@@ -199,7 +200,7 @@ def _choose(graph, part, names, marginals, slack, first):
     """
     chosen, score = LEAF, np.int64(-1)
     for v in range(names.shape[0]):
-        total, live = _marginals(graph, part, v, marginals)
+        total, live = _marginals(graph, part, v, marginals, tops)
         if live < 2:
             continue
         here = np.int64(0)
@@ -211,7 +212,7 @@ def _choose(graph, part, names, marginals, slack, first):
     for i in range(first.size):
         first[i] = False
     if chosen >= 0:
-        _, live = _marginals(graph, part, chosen, marginals)
+        _, live = _marginals(graph, part, chosen, marginals, tops)
         for _ in range(1 if score // live >= slack >> FAR else max(1, live // PART)):
             best = -1
             for i in range(graph.domains[chosen]):
@@ -223,27 +224,24 @@ def _choose(graph, part, names, marginals, slack, first):
 
 
 @njit(nogil=True)
-def _marginals(graph, part, v, marginals):
+def _marginals(graph, part, v, marginals, tops):
     """Set what each value of v is worth in the tables over it and its pairs; return the sum of their maxima, and how
-    many values are live. Values that are not live have NEVER."""
+    many values are live. Values that are not live have NEVER. ``tops`` is (W,) int32."""
     d, live = graph.domains[v], 0
     total = np.int64(part.unary[v, :d].max())
     for i in range(d):
         marginals[i] = part.unary[v, i]
     for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
         e = graph.incident[position]
-        around = graph.domains[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
-        table, highest = part.pair[e], DEAD
+        around = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
+        if v == graph.pairs[e, 0]:
+            row_maxima(part.pair[e], d, around, tops)
+        else:
+            column_maxima(part.pair[e], around, graph.widths[v], tops)
+        highest = DEAD
         for i in range(d):
-            best = DEAD
-            if v == graph.pairs[e, 0]:
-                for j in range(around):
-                    best = max(best, table[i, j])
-            else:
-                for j in range(around):
-                    best = max(best, table[j, i])
-            marginals[i] += best
-            highest = max(highest, best)
+            marginals[i] += tops[i]
+            highest = max(highest, tops[i])
         total += highest
     for i in range(d):
         if part.unary[v, i] < THRESHOLD:

@@ -20,6 +20,8 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import DEAD as _DEAD
 from dmcmc.inference.bounds.dual.tables.entries import LIMIT as _LIMIT
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD as _THRESHOLD
+from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
+from dmcmc.inference.bounds.dual.tables.shift_kernels import add_to_columns, add_to_rows, level_columns, level_rows
 from dmcmc.inference.runtime.compile import njit
 
 DEAD, LIMIT, THRESHOLD = np.int32(_DEAD), np.int32(_LIMIT), np.int32(_THRESHOLD)
@@ -51,7 +53,10 @@ def variable_pass(graph, shares, forward, message):
             e = graph.incident[position]
             a, b = graph.pairs[e, 0], graph.pairs[e, 1]
             if (a + b - v < v) != forward:
-                fits &= _push(shares.pair[e], message, v == a, graph.widths[a], graph.widths[b])
+                if v == a:
+                    fits &= add_to_rows(shares.pair[e], width, graph.widths[b], message)
+                else:
+                    fits &= add_to_columns(shares.pair[e], graph.widths[a], width, message)
         if not fits:
             return False
     return True
@@ -66,52 +71,13 @@ def size_of(x):
 @njit(nogil=True)
 def _pull(table, unary, message, is_first, around, d, width):
     """Move a pair's max-marginal over one of its variables into that variable's table."""
+    fits = level_rows(table, d, around, message) if is_first else level_columns(table, around, width, message)
     largest = np.int32(0)
-    if is_first:
-        for i in range(d):
-            best = DEAD
-            for j in range(around):
-                best = max(best, table[i, j])
-            message[i] = best
-            for j in range(around):
-                x = DEAD if table[i, j] < THRESHOLD else np.int32(table[i, j] - best)
-                table[i, j] = x
-                largest = max(largest, size_of(x))
-    else:
-        for j in range(width):
-            message[j] = DEAD
-        for i in range(around):
-            for j in range(width):
-                message[j] = max(message[j], table[i, j])
-        for i in range(around):
-            for j in range(width):
-                x = DEAD if table[i, j] < THRESHOLD else np.int32(table[i, j] - message[j])
-                table[i, j] = x
-                largest = max(largest, size_of(x))
     for i in range(d):
         total = np.int32(unary[i] + message[i])
         unary[i] = DEAD if total < THRESHOLD else total
         largest = max(largest, size_of(total))
-    return largest <= LIMIT
-
-
-@njit(nogil=True)
-def _push(table, message, is_first, rows, columns):
-    """Add a variable's message to one of its pairs."""
-    largest = np.int32(0)
-    for i in range(rows):
-        if is_first:
-            shift = message[i]
-            for j in range(columns):
-                x = np.int32(table[i, j] + shift)
-                table[i, j] = DEAD if x < THRESHOLD else x
-                largest = max(largest, size_of(x))
-        else:
-            for j in range(columns):
-                x = np.int32(table[i, j] + message[j])
-                table[i, j] = DEAD if x < THRESHOLD else x
-                largest = max(largest, size_of(x))
-    return largest <= LIMIT
+    return fits and largest <= LIMIT
 
 
 @njit(nogil=True)
@@ -144,6 +110,7 @@ def remove_values(graph, shares, message, constant, threshold):
     """Kill every value with which the bound is below ``threshold``; return how many.
 
     Value i of v is worth at most: the bound without v and its pairs, plus unary[i], plus its pairs' best entries at i.
+    ``message`` is (W,) int32.
     """
     everything = bound(graph, shares)
     if everything == NEVER:
@@ -158,19 +125,15 @@ def remove_values(graph, shares, message, constant, threshold):
         for position in range(graph.incident_at[v], graph.incident_at[v + 1]):
             e = graph.incident[position]
             a = graph.pairs[e, 0]
-            around = graph.domains[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
-            table = shares.pair[e]
+            around = graph.widths[graph.pairs[e, 0] + graph.pairs[e, 1] - v]
+            if v == a:
+                row_maxima(shares.pair[e], d, around, message)
+            else:
+                column_maxima(shares.pair[e], around, graph.widths[v], message)
             highest = DEAD
             for i in range(d):
-                best = DEAD
-                if v == a:
-                    for j in range(around):
-                        best = max(best, table[i, j])
-                else:
-                    for j in range(around):
-                        best = max(best, table[j, i])
-                value[i] += best
-                highest = max(highest, best)
+                value[i] += message[i]
+                highest = max(highest, message[i])
             rest -= highest
         for i in range(d):
             if unary[i] >= THRESHOLD and (value[i] < THRESHOLD or rest + value[i] < threshold):

@@ -8,29 +8,15 @@ A triangle's utility is the sum of three tables, so its max-marginal over ab is 
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
-from dmcmc.inference.bounds.dual.soft_kernels import soft_plus
+from dmcmc.inference.bounds.dual.pair_kernels import THRESHOLD
+from dmcmc.inference.bounds.dual.soft_kernels import soft_plus, soft_plus_turned
 from dmcmc.inference.bounds.dual.tables.hand_back_kernels import hand_back
-from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima
+from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
 from dmcmc.inference.bounds.dual.tables.product_kernels import max_plus
+from dmcmc.inference.bounds.dual.tables.shift_kernels import add_to_columns, add_to_rows
+from dmcmc.inference.bounds.dual.tables.take_in_kernels import take_in
+from dmcmc.inference.bounds.dual.tables.turn_kernels import turn
 from dmcmc.inference.runtime.compile import njit
-
-
-@njit(nogil=True)
-def transpose(table, out, rows, columns):
-    """Set out[j, i] = table[i, j]."""
-    for j in range(columns):
-        for i in range(rows):
-            out[j, i] = table[i, j]
-
-
-@njit(nogil=True)
-def take_in(into, table, rows, columns):
-    """Add ``table`` to ``into``; the caller overwrites or clears ``table``."""
-    for i in range(rows):
-        for j in range(columns):
-            x = np.int32(into[i, j] + table[i, j])
-            into[i, j] = DEAD if x < THRESHOLD else x
 
 
 @njit(nogil=True)
@@ -65,14 +51,13 @@ def triangle_pass(graph, shares, temperature, scratch, halt):
         take_in(ab, pair_ab, wa, wb)
         take_in(ac, pair_ac, wa, wc)
         take_in(bc, pair_bc, wb, wc)
-        transpose(bc, turned, wb, wc)
+        turn(bc, turned, wb, wc)
         marginal(ac, turned, rest, wa, wc, wb, temperature, room)
         fits = hand_back(ab, pair_ab, rest, third, wa, wb)
         marginal(ab, bc, rest, wa, wb, wc, temperature, room)
         fits &= hand_back(ac, pair_ac, rest, half, wa, wc)
         if temperature > 0:
-            transpose(ab, turned, wa, wb)
-            soft_plus(turned, ac, rest, wb, wa, wc, temperature, room)
+            soft_plus_turned(ab, ac, rest, wb, wa, wc, temperature, room)
         else:
             max_plus(ab.T, ac, rest, wb, wa, wc)
         fits &= hand_back(bc, pair_bc, rest, whole, wb, wc)
@@ -92,51 +77,27 @@ def recentre(graph, shares):
         corners = graph.corners[t]
         a, b, c = graph.widths[corners[0]], graph.widths[corners[1]], graph.widths[corners[2]]
         ab, ac, bc = shares.cluster[t, 0], shares.cluster[t, 1], shares.cluster[t, 2]
-        _row_maxima(ab, a, b, shifts)
-        _row_maxima(ac, a, c, others)
+        row_maxima(ab, a, b, shifts)
+        row_maxima(ac, a, c, others)
         _halve_differences(shifts, others, a)
-        _shift_rows(ab, a, b, shifts, -1)
-        _shift_rows(ac, a, c, shifts, 1)
+        add_to_rows(ab, a, b, shifts)
+        add_to_rows(ac, a, c, others)
         column_maxima(ab, a, b, shifts)
-        _row_maxima(bc, b, c, others)
+        row_maxima(bc, b, c, others)
         _halve_differences(shifts, others, b)
-        _shift_columns(ab, a, b, shifts, -1)
-        _shift_rows(bc, b, c, shifts, 1)
+        add_to_columns(ab, a, b, shifts)
+        add_to_rows(bc, b, c, others)
         column_maxima(ac, a, c, shifts)
         column_maxima(bc, b, c, others)
         _halve_differences(shifts, others, c)
-        _shift_columns(ac, a, c, shifts, -1)
-        _shift_columns(bc, b, c, shifts, 1)
-
-
-@njit(nogil=True)
-def _row_maxima(table, rows, columns, out):
-    for i in range(rows):
-        top = DEAD
-        for j in range(columns):
-            top = max(top, table[i, j])
-        out[i] = top
+        add_to_columns(ac, a, c, shifts)
+        add_to_columns(bc, b, c, others)
 
 
 @njit(nogil=True)
 def _halve_differences(maxima, others, count):
-    """Set each of some maxima to half of what it has more than the other one, where both are live, else to 0."""
+    """Set maxima, and others, to what brings each two of them together where both are live, else to 0."""
     for i in range(count):
         live = min(maxima[i], others[i]) >= THRESHOLD
-        maxima[i] = np.int32((np.int64(maxima[i]) - others[i]) >> 1) if live else np.int32(0)
-
-
-@njit(nogil=True)
-def _shift_rows(table, rows, columns, shifts, sign):
-    for i in range(rows):
-        shift = np.int32(sign * shifts[i])
-        for j in range(columns):
-            table[i, j] = DEAD if table[i, j] < THRESHOLD else np.int32(table[i, j] + shift)
-
-
-@njit(nogil=True)
-def _shift_columns(table, rows, columns, shifts, sign):
-    for i in range(rows):
-        for j in range(columns):
-            shift = np.int32(sign * shifts[j])
-            table[i, j] = DEAD if table[i, j] < THRESHOLD else np.int32(table[i, j] + shift)
+        half = np.int32((np.int64(maxima[i]) - others[i]) >> 1) if live else np.int32(0)
+        maxima[i], others[i] = np.int32(-half), half

@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 from numba import njit
 
-from dmcmc.inference.bounds.dual import soft_kernels
-from dmcmc.inference.bounds.dual.tables import hand_back_kernels, maxima_kernels
+from dmcmc.inference.bounds.dual.tables import (
+    hand_back_kernels,
+    maxima_kernels,
+    power_kernels,
+    shift_kernels,
+    take_in_kernels,
+    turn_kernels,
+)
 from dmcmc.inference.bounds.dual.tables.entries import DEAD, LIMIT, THRESHOLD
 
 ROWS, COLUMNS, WIDTH = 5, 16, 24
-_powers, _logarithms = soft_kernels._powers, soft_kernels._logarithms
 
 
 def table(rng, most=LIMIT // 4):
@@ -44,31 +49,95 @@ def test_the_largest_of_columns():
     assert (out[:COLUMNS] == np.maximum(twin[:COLUMNS], DEAD)).all() and (out[COLUMNS:] == 7).all() and out[3] == DEAD
 
 
-@njit
-def powers(entries, tops, i, j, one, slope, out):
-    _powers(entries, tops, i, j, one, slope, out)
+def test_the_largest_of_rows():
+    rng, out = np.random.default_rng(2), np.full(WIDTH, 7, dtype=np.int32)
+    entries = table(rng)
+    entries[3] = 2 * DEAD
+    maxima_kernels.row_maxima(entries, ROWS, COLUMNS, out)
+    expected = np.maximum(entries[:ROWS, :COLUMNS].max(axis=1), DEAD)
+    assert (out[:ROWS] == expected).all() and (out[ROWS:] == 7).all() and out[3] == DEAD
+
+
+def test_what_is_taken_in_is_added_and_the_dead_stay_dead():
+    rng = np.random.default_rng(3)
+    into, entries = table(rng), table(rng)
+    twin = into.copy()
+    take_in_kernels.take_in(into, entries, ROWS, COLUMNS)
+    for i in range(ROWS):
+        for j in range(0, COLUMNS, 8):
+            take_in_kernels._naive(twin, entries, i, j)
+    assert (into == twin).all()
+
+
+@pytest.mark.parametrize("by_row", [True, False])
+@pytest.mark.parametrize("most", [1000, LIMIT])
+def test_shifts_leave_what_is_dead_and_limits_are_seen(by_row, most):
+    rng = np.random.default_rng(most)
+    entries, shifts = table(rng, most), table(rng, most)[0]
+    twin, add = entries.copy(), shift_kernels.add_to_rows if by_row else shift_kernels.add_to_columns
+    fits = add(entries, ROWS, COLUMNS, shifts)
+    beyond = [shift_kernels._naive_add(twin, i, j, shifts, by_row) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
+    assert (entries == twin).all() and fits == (not any(beyond)) == (most == 1000)
+
+
+@pytest.mark.parametrize("by_row", [True, False])
+@pytest.mark.parametrize("most", [1000, LIMIT])
+def test_what_is_level_has_no_more_than_0(by_row, most):
+    rng, (tops, tops_twin) = np.random.default_rng(most), np.full((2, WIDTH), 7, dtype=np.int32)
+    entries = table(rng, most)
+    entries[3], entries[:, 5] = DEAD, DEAD
+    twin = entries.copy()
+    if by_row:
+        fits = shift_kernels.level_rows(entries, ROWS, COLUMNS, tops)
+        beyond = [shift_kernels._naive_level_row(twin, i, COLUMNS, tops_twin) for i in range(ROWS)]
+    else:
+        fits = shift_kernels.level_columns(entries, ROWS, COLUMNS, tops)
+        beyond = [shift_kernels._naive_level_columns(twin, j, ROWS, tops_twin) for j in range(0, COLUMNS, 8)]
+    assert (entries == twin).all() and (tops == tops_twin).all() and fits == (not any(beyond)) == (most == 1000)
+    best = entries[:ROWS, :COLUMNS].max(axis=1 if by_row else 0)
+    assert set(best.tolist()) == {0, DEAD}
+
+
+def test_a_table_is_turned():
+    rng, out = np.random.default_rng(4), np.full((WIDTH, WIDTH), 7, dtype=np.int32)
+    entries = table(rng)
+    turn_kernels.turn(entries, out, 8, COLUMNS)
+    assert (out[:COLUMNS, :8] == entries[:8, :COLUMNS].T).all()
+    assert (out[COLUMNS:] == 7).all() and (out[:, 8:] == 7).all()
 
 
 @njit
 def logarithms(bits, tops, best, i, j, back, up, out):
-    return _logarithms(bits, tops, best, i, j, back, up, out)
+    return power_kernels.logarithms(bits, tops, best, i, j, back, up, out)
 
 
-@pytest.mark.parametrize("one", [True, False])
-def test_exponentials_and_logarithms(one):
+@njit
+def put_where_few(bits, exact, i, j, out):
+    power_kernels.put_where_few(bits, exact, i, j, out)
+
+
+@pytest.mark.parametrize("by_rows", [True, False])
+def test_exponentials_and_logarithms(by_rows):
     rng, (bits, twin, back, back_twin) = np.random.default_rng(2), np.zeros((4, WIDTH, WIDTH), dtype=np.int32)
-    entries, slope = table(rng, 500), np.float32(soft_kernels.STEP / 20)
-    tops = entries.max(axis=1 if one else 0)
-    for i in range(ROWS):
+    entries, slope = table(rng, 500), np.float32(power_kernels.STEP / 20)
+    tops, tops_twin = np.full((2, WIDTH), 7, dtype=np.int32)
+    if by_rows:
+        power_kernels.powers_of_rows(entries, ROWS, COLUMNS, slope, tops, bits)
+        for i in range(ROWS):
+            power_kernels._naive_of_row(entries, i, COLUMNS, slope, tops_twin, twin)
+    else:
+        power_kernels.powers_of_columns(entries, ROWS, COLUMNS, slope, tops, bits)
         for j in range(0, COLUMNS, 8):
-            powers(entries, tops, i, j, one, slope, bits)
-            soft_kernels._naive_powers(entries, tops, i, j, one, slope, twin)
+            power_kernels._naive_of_columns(entries, j, ROWS, slope, tops_twin, twin)
     assert (bits == twin).all() and (bits[:ROWS, :COLUMNS] == 0).any() and bits[:ROWS, :COLUMNS].any()
+    assert (tops == tops_twin).all()
     for i in range(ROWS):
         for j in range(0, COLUMNS, 8):
             few = logarithms(bits, tops, tops, i, j, np.float32(1 / slope), np.int32(3), back)
-            twins = soft_kernels._naive_logarithms(
+            twins = power_kernels._naive_logarithms(
                 twin, tops, tops, i, j, np.float32(1 / slope), np.int32(3), back_twin
             )
             assert bool(few) == bool(twins)
+            put_where_few(bits, entries, i, j, back)
+            power_kernels._naive_put_where_few(twin, entries, i, j, back_twin)
     assert (back == back_twin).all()

@@ -11,7 +11,8 @@ from numba import cuda, int32
 
 from dmcmc.inference.bounds.dual.cuda.block_kernels import GROUP
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD
-from dmcmc.inference.bounds.dual.soft_kernels import COLD, LEAST_SWEEPS, PRODUCT, STEP, TOP, UP, ZERO
+from dmcmc.inference.bounds.dual.soft_kernels import COLD, LEAST_SWEEPS, UP
+from dmcmc.inference.bounds.dual.tables.power_kernels import PRODUCT, STEP, TOP, ZERO
 
 _AT_ONCE = 3  # entries that a thread takes before it writes the first power
 APART = 4  # words between two lines of powers: a thread takes four powers at once, others those of other banks

@@ -11,7 +11,7 @@ from numba import cuda, float32, int32
 from dmcmc.inference.bounds.dual.cuda.block_kernels import CELLS, EDGE
 from dmcmc.inference.bounds.dual.cuda.soft_kernels import APART, above, rounding_of, slope_at
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD
-from dmcmc.inference.bounds.dual.soft_kernels import LEAST
+from dmcmc.inference.bounds.dual.tables.power_kernels import LEAST
 
 _DEEP = 4  # terms that a thread takes at once
 _TAKEN = 2 * EDGE * _DEEP

@@ -14,7 +14,7 @@ from dmcmc.inference.bounds.dual.tables.entries import DEAD
 from dmcmc.inference.bounds.dual.tables.vectors import FLOAT, INTEGER, Table, constant, larger, repeated, splat
 from dmcmc.inference.runtime.compile import njit
 
-ROWS, NARROW, WIDE = 4, 8, 16  # of a tile; so many sums are under way at once
+ROWS, NARROW, WIDE = 8, 8, 16  # of a tile; so many sums are under way at once
 
 
 def _tile(lanes, number, start, step, naive):
@@ -75,7 +75,7 @@ def _maxima(left, right):
     return np.maximum((left[:, :, None] + right[None]).max(axis=1), DEAD)
 
 
-_larger_narrow, _larger_wide = (_tile(lanes, INTEGER, int(DEAD), _larger, _maxima) for lanes in (NARROW, WIDE))
+larger_narrow, _larger_wide = (_tile(lanes, INTEGER, int(DEAD), _larger, _maxima) for lanes in (NARROW, WIDE))
 _sum_narrow, _sum_wide = (_tile(lanes, FLOAT, 0.0, _sum, np.matmul) for lanes in (NARROW, WIDE))
 
 
@@ -83,7 +83,7 @@ _sum_narrow, _sum_wide = (_tile(lanes, FLOAT, 0.0, _sum, np.matmul) for lanes in
 def max_plus(left, right, out, rows, inner, columns):
     """Set out[i, j] to the largest left[i, k] + right[k, j], or DEAD, of int32.
 
-    ``rows`` is a multiple of 4, ``columns`` of 8, ``inner`` is 1 at least; entries of rows of ``right`` and ``out`` lie
+    ``rows`` and ``columns`` are multiples of 8, ``inner`` is 1 at least; entries of rows of ``right`` and ``out`` lie
     side by side.
     """
     wide = columns // WIDE * WIDE
@@ -91,7 +91,7 @@ def max_plus(left, right, out, rows, inner, columns):
         for j in range(0, wide, WIDE):
             _larger_wide(left, right, out, i, j, inner)
         if wide < columns:
-            _larger_narrow(left, right, out, i, wide, inner)
+            larger_narrow(left, right, out, i, wide, inner)
 
 
 @njit(nogil=True)

@@ -32,6 +32,8 @@ class Table:
         array = context.make_array(kind)(context, builder, value)
         self._builder, self._data = builder, builder.bitcast(array.data, _BYTES)
         self._strides = cgutils.unpack_tuple(builder, array.strides)
+        if kind.layout in "CF":  # known, entries lie side by side
+            self._strides[-1 if kind.layout == "C" else 0] = ir.Constant(self._strides[0].type, _SIZE)
 
     def place(self, i: Any, j: Any) -> Any:
         """Return where entry (i, j) is; of a table with one axis, where j is."""
@@ -47,6 +49,15 @@ class Table:
         """Write a number to (i, j), or a vector to a row's entries from there on."""
         self._builder.store(value, self._as(value.type, i, j), align=_SIZE)
 
+    def row_maxima(self, i: Any, columns: Any, least: Any) -> Any:
+        """Return the larger of ``least``, a vector, and each whole vector of a row's first ``columns`` entries."""
+        builder = self._builder
+
+        def turn(k: Any, tops: Sequence[Any]) -> list[Any]:
+            return [larger(builder, self.load(i, times(builder, k, LANES), least.type), *tops)]
+
+        return repeated(builder, blocks(builder, columns), [least], turn)[0]
+
     def _as(self, kind: Any, i: Any, j: Any) -> Any:
         return self._builder.bitcast(self.place(i, j), kind.as_pointer())
 
@@ -61,6 +72,16 @@ def splat(builder: Any, number: Any, lanes: int) -> Any:
 def constant(kind: Any, lanes: int, number: float) -> Any:
     """Return a vector of a number that is known."""
     return ir.Constant(ir.VectorType(kind, lanes), [number] * lanes)
+
+
+def times(builder: Any, number: Any, factor: int) -> Any:
+    """Return an integer so many times."""
+    return builder.mul(number, ir.Constant(number.type, factor))
+
+
+def blocks(builder: Any, columns: Any) -> Any:
+    """Return how many vectors so many columns are."""
+    return builder.sdiv(columns, ir.Constant(columns.type, LANES))
 
 
 def repeated(
@@ -96,3 +117,14 @@ def repeated(
 def larger(builder: Any, one: Any, other: Any) -> Any:
     """Return the larger of two integers, or of each two."""
     return builder.select(builder.icmp_signed(">", one, other), one, other)
+
+
+def largest(builder: Any, vector: Any) -> Any:
+    """Return the largest integer of a vector."""
+    step = vector.type.count
+    places = ir.VectorType(INTEGER, step)
+    while step > 1:
+        step //= 2
+        order = [place ^ step for place in range(vector.type.count)]
+        vector = larger(builder, vector, builder.shuffle_vector(vector, vector, ir.Constant(places, order)))
+    return builder.extract_element(vector, ir.Constant(INTEGER, 0))
