@@ -114,11 +114,14 @@ class UpperTable:
         self.unlifted = self.unlifted or self.lifted.trial_seconds > seconds
         return not self.unlifted
 
-    def pay(self, seconds: float) -> float:
-        """Take note of seconds of a lift; return those that can be held against what it has brought: none at first."""
+    def pay(self, seconds: float, brought: bool) -> float:
+        """Take note of seconds of a lift; return those that can be held against what it has brought.
+
+        None at first, as long as it has not brought anything.
+        """
         assert self.lifted is not None
         self.owed += seconds
-        if self.lifted.unknown:
+        if self.lifted.unknown and not brought:
             return 0.0
         paid, self.owed = self.owed, 0.0
         return paid

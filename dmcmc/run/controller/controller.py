@@ -16,13 +16,14 @@ from dmcmc.run.controller.offer import (
     GPU_SEARCH,
     SAMPLE,
     SEARCH,
+    SEMIDEFINITE,
     Brought,
     Grant,
     Offer,
 )
 
 _SLICE = 0.25  # seconds between two cycles, at least
-_LONGEST = 0.1  # of all the time: what brings nothing any more is found out at the end of a slice
+_LONGEST = 0.05  # of all the time: what brings nothing any more is found out at the end of a slice
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -103,7 +104,7 @@ class Controller:
 
         Each slice is as long as all before it: one long effort gains more than several short ones, as bounds of rows
         begin anew in each. A search in rows goes on where it was: before it has been tried, and while it brings
-        something, a slice is a tenth of the time at most.
+        something, a slice is a twentieth of the time at most, but where there are lifts: those want long ones.
 
         A search engine goes on beside what is done; where that is nothing, the run waits for it. So does a search on
         the GPU, for a part of the slice by what it may be hoped to bring beside all else.
@@ -123,7 +124,8 @@ class Controller:
     def _divided(self, offers: Sequence[Offer], state: State) -> tuple[Grant, ...]:
         """Return what is done by the ranks themselves."""
         whole = seconds = max(_SLICE, state.elapsed)
-        if self.ledger.may_bring(BRANCH) and any(offer.kind == BRANCH for offer in offers):
+        kinds = {offer.kind for offer in offers}
+        if BRANCH in kinds and SEMIDEFINITE not in kinds and self.ledger.may_bring(BRANCH):
             seconds = min(whole, max(_SLICE, _LONGEST * (state.elapsed + state.left)))
         seconds = state.left if state.left < _LAST * seconds else seconds
         needed = 1.0

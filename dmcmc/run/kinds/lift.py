@@ -54,6 +54,8 @@ class SemidefiniteLift:
         took = (time.perf_counter() - start) / sum(seconds for _, seconds in own)
         for (turn, seconds), before in zip(own, befores, strict=True):
             turn.agent.take_lifted(turn.limits)
-            spent = turn.agent.above.pay(took * seconds)
+            after = slice.gap(turn.agent)
+            brought = before is not None and after is not None and after < before
+            spent = turn.agent.above.pay(took * seconds, brought)
             if spent > 0:
                 slice.enter(self.name, turn, before, spent)

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from support.problem_strategies import random_table
+from support.simulated import all_together
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, places, takes
 from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
-from dmcmc.inference.bounds.dual.cuda.words import triangle_levels
+from dmcmc.inference.bounds.dual.cuda.words import triangle_colours, triangle_levels
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
@@ -40,6 +41,18 @@ def test_a_triangle_comes_after_all_earlier_ones_with_a_pair_of_it():
         assert levels[t] == (max(before) + 1 if before else 0)
 
 
+@pytest.mark.parametrize("pairs, many", [(12, 40), (30, 200), (3, 1), (1, 0)])
+def test_triangles_of_a_colour_share_no_pair_and_are_not_too_many(pairs, many):
+    rng = np.random.default_rng(pairs)
+    triangles = np.array([rng.choice(pairs, 3, replace=False) for _ in range(many)], dtype=np.int64).reshape(-1, 3)
+    colours = triangle_colours(triangles, 8)
+    for colour in range(colours.max(initial=-1) + 1):
+        own = triangles[colours == colour].ravel()
+        assert 0 < own.size == np.unique(own).size
+    assert np.bincount(colours, minlength=1).max() <= -(-many // 8) * 8
+    assert colours.max(initial=0) <= triangle_levels(triangles).max(initial=0)
+
+
 def lower(states, rows, found):
     """Take bounds in, where they are lower."""
     for state, own, (bounds, _) in zip(states, rows, found, strict=True):
@@ -50,6 +63,7 @@ def lower(states, rows, found):
     "seed, options",
     [
         (0, {"shifts": 17}),  # recentred once
+        (0, {"shifts": 17, "together": True}),
         (1, {"hard": 0.6}),
         (6, {"scopes": [(0, 1), (1, 2), (2, 3), (3, 4), (4,)], "shifts": 17}),  # no triangles
         (2, {"interface": (3, 4)}),
@@ -57,8 +71,11 @@ def lower(states, rows, found):
         (4, {"scopes": [*SCOPES, (0, 3, 4), (3, 4), (4, 3, 1, 0)], "interface": (3, 4), "hard": 0.3}),
     ],
 )
-def test_shares_bounds_and_live_values_are_the_cpus(seed, options):
-    shifts, options = options.get("shifts", 2), {k: x for k, x in options.items() if k != "shifts"}
+def test_shares_bounds_and_live_values_are_the_cpus(seed, options, monkeypatch):
+    options = dict(options)
+    shifts = options.pop("shifts", 2)
+    if options.pop("together", False):
+        all_together(monkeypatch)
     problems = [agent(seed, **options), agent(100 + seed, **options)]
     here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
     assert all(takes(state) for state in there)

@@ -52,10 +52,11 @@ def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monke
     request = above.lift_request(np.array([0, 2]), None)
     request.lift.improve(0.1, None, request.rows, request.limits)
     assert (above.dual.bounds <= before).all() and (above.dual.bounds[[1, 3]] == before[[1, 3]]).all()
-    assert above.pay(0.1) == 0.0  # before anybody can judge it
+    assert above.pay(0.1, brought=False) == 0.0  # before anybody can judge it
+    assert other.pay(0.1, brought=True) == 0.1  # but by what it has brought
     above.lifted.improve(steps=3)
     monkeypatch.setattr(lift, "TRIAL", 2)
-    assert above.pay(0.2) == pytest.approx(0.3) and above.pay(0.1) == 0.1
+    assert above.pay(0.2, brought=False) == pytest.approx(0.3) and above.pay(0.1, brought=False) == 0.1
     monkeypatch.setattr(lift, "TRIAL", 1 << 20)
     assert above.quick_to_lift(math.inf) and not other.quick_to_lift(0.0)
     assert above.liftable(local) and not other.liftable(local)

@@ -117,13 +117,17 @@ def test_slices_grow_and_fill_the_time_to_its_end():
     assert all(shorter <= longer * (1 + 1e-9) for shorter, longer in pairwise(found[:-1]))
 
 
-@pytest.mark.parametrize("part", [0.0, 0.1])
-def test_slices_with_a_search_in_rows_that_brings_something_are_a_tenth_of_the_time_at_most(part):
+@pytest.mark.parametrize(("tried", "part", "lifts", "seconds"), [
+    (True, 0.1, False, 1.0), (True, 0.0, False, 10.0), (False, 0.0, False, 1.0), (True, 0.1, True, 10.0)
+])  # fmt: skip
+def test_slices_are_short_while_a_search_in_rows_may_bring_something_but_beside_lifts(tried, part, lifts, seconds):
     controller = Controller([0])
     controller.enter(State(8.0, 12.0, 0.0, 10.0), [])
-    controller.enter(State(10.0, 10.0, 0.0, 10.0 * (1 - part)), [Brought(BRANCH, 2.0, closed=10 * part)])
-    grants = controller.decide([Offer(BOUND, 10.0, 0), Offer(BRANCH, 10.0, 0)])
-    assert sum(grant.seconds for grant in grants) == pytest.approx(2.0 if part else 10.0)
+    brought = Brought(BRANCH if tried else BOUND, 2.0, closed=10 * part)
+    controller.enter(State(10.0, 10.0, 0.0, 10.0 * (1 - part)), [brought])
+    kinds = [BOUND, BRANCH, *([SEMIDEFINITE] if lifts else [])]
+    grants = controller.decide([Offer(kind, 10.0, 0) for kind in kinds])
+    assert sum(grant.seconds for grant in grants) == pytest.approx(seconds)
 
 
 def test_the_last_agents_are_eliminated_when_that_ends_the_run_a_few_times_dearer_than_thought_or_not():

@@ -21,12 +21,17 @@ class Pretending:
     def __init__(self, known, quick=True, needs=0.0):
         self.may_improve = self.may_lift = True
         self.awaits_lift = not known
-        self.weight, self.left, self.given = 1.0, 10.0, []
+        self.weight, self.left, self.given, self.paid = 1.0, 10.0, [], []
         self.above = SimpleNamespace(
             exhausted=False,
             quick_to_lift=lambda seconds: quick and seconds > needs,
-            pay=lambda s: 2.5 if known else 0.0,
+            pay=self.pay,
         )
+        self.known = known
+
+    def pay(self, seconds, brought):
+        self.paid.append(brought)
+        return 2.5 if self.known else 0.0
 
     def lift_request(self, limits):
         return LiftRequest(self, None, limits)
@@ -61,6 +66,7 @@ def test_agents_have_a_thread_each_and_so_more_seconds_than_they_are_granted(thr
     assert [agent.given for agent in agents] == [[1.5 * min(threads, 2)]] * 2 + [[]]
     (brought,) = work.brought
     assert (brought.kind, brought.seconds, brought.closed) == (SEMIDEFINITE, 2.5, 4.0)
+    assert [agent.paid for agent in agents] == [[True], [True], []]
 
 
 def test_ascent_waits_until_it_is_known_what_a_lift_brings():
