@@ -1,7 +1,7 @@
 """The controller (for rank 0): asked after every cycle, it divides the next slice of time among all that is offered."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -23,7 +23,12 @@ from dmcmc.run.controller.offer import (
 )
 
 _SLICE = 0.25  # seconds between two cycles, at least
-_LONGEST = 0.05  # of all the time: what brings nothing any more is found out at the end of a slice
+_LONGEST = 0.1  # of all the time: what brings nothing any more is found out at the end of a slice
+_CLEAR, _LONGER = 0.8, 2.0  # of all hope is a search in rows': slices are so many times as long then
+_NARROW, _PROOF = (
+    1e-3,
+    0.3,
+)  # of the objective is a gap that is rather proven than closed; then hoped of bounds at least
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -111,28 +116,42 @@ class Controller:
         """
         state = self._last
         assert state is not None, "enter comes first"
-        grants = self._divided([offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)], state)
+        hopes = self._hopes({offer.kind for offer in offers}, state)
+        own = [offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)]
+        seconds = self._slice({offer.kind for offer in own}, state, hopes)
+        grants = self._divided(own, state, seconds)
         if grants and any(offer.kind == GPU_SEARCH for offer in offers):
-            hopes = self.ledger.hopes_among({offer.kind for offer in offers})
             others = max((hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
             share = hopes[GPU_SEARCH] / (hopes[GPU_SEARCH] + others)
-            grants = (*grants, Grant(GPU_SEARCH, None, share * min(state.left, max(_SLICE, state.elapsed))))
+            grants = (*grants, Grant(GPU_SEARCH, None, share * min(state.left, seconds)))
         if any(offer.kind == BESIDE for offer in offers):
             return (*grants, Grant(BESIDE, None, 0.0 if grants else state.left))
         return grants
 
-    def _divided(self, offers: Sequence[Offer], state: State) -> tuple[Grant, ...]:
-        """Return what is done by the ranks themselves."""
-        whole = seconds = max(_SLICE, state.elapsed)
-        kinds = {offer.kind for offer in offers}
-        if BRANCH in kinds and SEMIDEFINITE not in kinds and self.ledger.may_bring(BRANCH):
-            seconds = min(whole, max(_SLICE, _LONGEST * (state.elapsed + state.left)))
+    def _hopes(self, kinds: set[str], state: State) -> dict[str, float]:
+        """Return what is hoped of each kind; of bounds at least so much where next to nothing is open."""
+        hopes = self.ledger.hopes_among(kinds)
+        if state.utility is None:
+            return hopes | _WITHOUT_ANSWER
+        if 0 < state.gap <= _NARROW * abs(state.utility):
+            hopes |= {kind: max(hopes[kind], _PROOF) for kind in (BOUND, BRANCH)}
+        return hopes
+
+    def _slice(self, kinds: set[str], state: State, hopes: Mapping[str, float]) -> float:
+        """Return how long a slice is, unless little is left."""
+        whole = max(_SLICE, state.elapsed)
+        if BRANCH not in kinds or SEMIDEFINITE in kinds or not self.ledger.may_bring(BRANCH):
+            return whole
+        clear = hopes[BRANCH] >= _CLEAR * sum(hopes.get(kind, 0.0) for kind in kinds)
+        return min(whole, max(_SLICE, (_LONGER if clear else 1.0) * _LONGEST * (state.elapsed + state.left)))
+
+    def _divided(self, offers: Sequence[Offer], state: State, seconds: float) -> tuple[Grant, ...]:
+        """Return what is done by the ranks themselves in a slice of so many seconds, or in all that are left."""
+        whole, hopes = max(_SLICE, state.elapsed), self._hopes({offer.kind for offer in offers}, state)
         seconds = state.left if state.left < _LAST * seconds else seconds
         needed = 1.0
         if 0 < state.gap < math.inf:
             needed = max(0.0, state.gap - state.goal) / state.gap
-        hopes = self.ledger.hopes_among({offer.kind for offer in offers})
-        hopes |= {} if state.utility is not None else _WITHOUT_ANSWER
         of_agents: dict[int, float] = {}
         for offer in offers:
             if offer.agent is not None:

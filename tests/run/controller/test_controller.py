@@ -117,17 +117,32 @@ def test_slices_grow_and_fill_the_time_to_its_end():
     assert all(shorter <= longer * (1 + 1e-9) for shorter, longer in pairwise(found[:-1]))
 
 
-@pytest.mark.parametrize(("tried", "part", "lifts", "seconds"), [
-    (True, 0.1, False, 1.0), (True, 0.0, False, 10.0), (False, 0.0, False, 1.0), (True, 0.1, True, 10.0)
-])  # fmt: skip
-def test_slices_are_short_while_a_search_in_rows_may_bring_something_but_beside_lifts(tried, part, lifts, seconds):
+@pytest.mark.parametrize(
+    ("tried", "part", "others", "seconds"),
+    [
+        (True, 0.1, [BOUND], 2.0),
+        (True, 0.1, [], 4.0),
+        (True, 0.0, [BOUND], 10.0),
+        (False, 0.0, [BOUND], 2.0),
+        (True, 0.1, [SEMIDEFINITE], 10.0),
+    ],
+)
+def test_slices_are_short_while_a_search_in_rows_may_bring_something_but_beside_lifts(tried, part, others, seconds):
     controller = Controller([0])
     controller.enter(State(8.0, 12.0, 0.0, 10.0), [])
     brought = Brought(BRANCH if tried else BOUND, 2.0, closed=10 * part)
     controller.enter(State(10.0, 10.0, 0.0, 10.0 * (1 - part)), [brought])
-    kinds = [BOUND, BRANCH, *([SEMIDEFINITE] if lifts else [])]
-    grants = controller.decide([Offer(kind, 10.0, 0) for kind in kinds])
+    grants = controller.decide([Offer(kind, 10.0, 0) for kind in (BRANCH, *others)])
     assert sum(grant.seconds for grant in grants) == pytest.approx(seconds)
+
+
+def test_where_next_to_nothing_is_open_time_goes_to_its_proof():
+    controller = Controller([0])
+    for _ in range(6):
+        controller.enter(State(5.0, 15.0, 10000.0, 10001.0), [Brought(k, 1.0) for k in (SAMPLE, SEARCH, BOUND, BRANCH)])
+    grants = controller.decide([Offer(kind, 1.0, 0) for kind in (SAMPLE, BOUND, BRANCH)] + [Offer(SEARCH, 1.0)])
+    bounds = sum(grant.seconds for grant in grants if grant.kind in (BOUND, BRANCH))
+    assert bounds > 0.7 * sum(grant.seconds for grant in grants)
 
 
 def test_the_last_agents_are_eliminated_when_that_ends_the_run_a_few_times_dearer_than_thought_or_not():
