@@ -3,10 +3,11 @@
     DMCMC_INSTANCES=FOLDER python -m benchmarks.bounds.search [--only NAME] [--seconds S] [--output FILE]
 
 FOLDER holds meetings/. `nodes/s` and `sweeps/s` are those of all agents together (sweeps: 8 a node, 24 where a node
-begins at its row); `wave` is what a wave takes on average. Under them is what sweeps do a second beside what limits
-it: on a GPU the bytes of tables (none stays in a cache from one sweep to the next) beside a copy, sums with their
-maxima, and which part of a wave its kernel does not work; on the CPU the sums of packed tables, beside the same product
-by itself. A run's line has the gap to its best utility after times, and the seconds that each kind of work took.
+begins at its row, two thirds of them warm); `wave` is what a wave takes on average. Under them is what sweeps do a
+second beside what limits it: on a GPU the bytes of tables (none stays in a cache from one sweep to the next) beside a
+copy, sums with their maxima, and which part of a wave its kernel does not work; on the CPU the sums of packed tables,
+beside the same product by itself. A run's line has the gap to its best utility after times, and the seconds that each
+kind of work took.
 `--rates` makes no runs.
 """
 
@@ -38,6 +39,7 @@ from dmcmc.inference.bounds.dual.graph import Graph
 from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.run.kinds.branch import Branch
@@ -95,7 +97,8 @@ class Seen:
 def rates(name: str, device: str, say: Report) -> None:
     """Measure nodes and sweeps a second of all agents together, beside what limits them."""
     locals_ = divide(dmcmc.load(meeting(name))).locals
-    states = [dual.TRIANGLES.start(local, Backend(threads=cores(), device=device)) for local in locals_]
+    timed = Backend(threads=cores(), device=device, stop=Stop(until=1e12))  # so that sweeps are warm, as in a run
+    states = [dual.TRIANGLES.start(local, timed) for local in locals_]
     gpu = device != "cpu"
     improve_on_gpu([BoundRequest(state) for state in states], states[0].backend, sweeps=2) if gpu else None
     work, requests = [row_search(state, (1 << 32) // len(states), 1e6) for state in states], list[Request]()
