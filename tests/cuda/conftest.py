@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from numba import config
 
+from dmcmc.inference.bounds.dual.cuda import block_kernels, triangle_kernels
 from dmcmc.inference.runtime.device import Device
 
 if config.ENABLE_CUDASIM:
@@ -83,6 +84,19 @@ def launches(monkeypatch):
     monkeypatch.setattr(Device, "load", lambda self, compiled, arguments: loaded.add(named(compiled, arguments)))
     monkeypatch.setattr(kernel.FakeCUDAKernel, "__call__", record)
     return loaded, launched
+
+
+@pytest.fixture
+def all_together(monkeypatch):
+    """Return what has all threads of a block work on triangles together, as on large ones: simulated ones only."""
+
+    def patch():
+        if not config.ENABLE_CUDASIM:
+            pytest.skip("kernels are compiled with what they know of the width")
+        for module in (block_kernels, triangle_kernels):
+            monkeypatch.setattr(module, "ALONE", 0)
+
+    return patch
 
 
 @pytest.fixture

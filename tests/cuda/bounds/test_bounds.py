@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 from support.problem_strategies import random_table
-from support.simulated import all_together
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
@@ -71,11 +70,11 @@ def lower(states, rows, found):
         (4, {"scopes": [*SCOPES, (0, 3, 4), (3, 4), (4, 3, 1, 0)], "interface": (3, 4), "hard": 0.3}),
     ],
 )
-def test_shares_bounds_and_live_values_are_the_cpus(seed, options, monkeypatch):
+def test_shares_bounds_and_live_values_are_the_cpus(seed, options, all_together):
     options = dict(options)
     shifts = options.pop("shifts", 2)
     if options.pop("together", False):
-        all_together(monkeypatch)
+        all_together()
     problems = [agent(seed, **options), agent(100 + seed, **options)]
     here, there = ([dual.TRIANGLES.start(local) for local in problems] for _ in range(2))
     assert all(takes(state) for state in there)

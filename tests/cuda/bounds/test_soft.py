@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from support import naive
 from support.problem_strategies import random_table
-from support.simulated import all_together
 
 from dmcmc import Factor
 from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
@@ -60,9 +59,9 @@ def sums_of(shares):
 
 
 @pytest.mark.parametrize("seed, hard, warmth, alone", [(0, 0.0, 1.0, True), (1, 0.3, 0.01, True), (2, 0.1, 1.0, False)])
-def test_bounds_hold_and_are_near_the_cpus(seed, hard, warmth, alone, monkeypatch):
+def test_bounds_hold_and_are_near_the_cpus(seed, hard, warmth, alone, all_together):
     if not alone:
-        all_together(monkeypatch)
+        all_together()
     here, there = warm_states(seed, hard, warmth)
     batch = places([there])[0].group
     before = sums_of(there.shares)

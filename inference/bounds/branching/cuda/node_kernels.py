@@ -22,7 +22,7 @@ from dmcmc.inference.bounds.branching.pool import (
     STUCK,
     UNFIT,
 )
-from dmcmc.inference.bounds.dual.cuda.block_kernels import ALIGNED, anywhere
+from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere, shared_words
 from dmcmc.inference.bounds.dual.cuda.fix_kernels import fix
 from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     AGENT,
@@ -215,7 +215,7 @@ def run_nodes(
     uint8, an agent's n × W first: values that may be live, in the end those that are; marginals (blocks ×
     (mask_size + mask_size / W),) int64: room.
     """
-    tiles = cuda.shared.array(0, int32, alignment=ALIGNED)
+    tiles = shared_words()
     parts = cuda.shared.array(PARTS, int64)
     digits = cuda.shared.array(DIGITS, int32)
     tid, threads, width = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x), np.int32(8 * len(octets))

@@ -2,13 +2,12 @@
 """What a block's threads tell each other, and how they take tables from memory."""
 
 import numpy as np
-from numba import config, cuda
+from numba import config, cuda, int32
 
 LANES, AT_ONCE = 32, 6  # threads of a warp; entries that a thread takes from memory before it uses the first
 CREW = 3 if config.ENABLE_CUDASIM else LANES  # threads that work on a small triangle; the simulator's block has no more
 GROUP = 1 if config.ENABLE_CUDASIM else 4  # threads that go along a line of a table side by side
 EDGE, CELLS = 3, 18  # a thread makes up to so many columns of a product, twice as many rows; entries in all
-ALIGNED = None if config.ENABLE_CUDASIM else 16  # bytes: where shared memory begins, for loads of four words
 ALONE = 24  # columns of a table, at most, where a warp works on a triangle by itself
 
 
@@ -20,12 +19,22 @@ def anywhere(over):
 
 if config.ENABLE_CUDASIM:
 
+    @cuda.jit(device=True, inline="always")
+    def shared_words():
+        """Return the block's shared memory as words; it begins where four of them can be taken at once."""
+        return cuda.shared.array(0, int32)
+
     @cuda.jit(device=True)
     def meet(alone):
         """Wait for all threads that work on the same triangles: a warp's, or the block's."""
         cuda.syncthreads()
 
 else:
+
+    @cuda.jit(device=True, inline="always")
+    def shared_words():
+        """Return the block's shared memory as words; it begins where four of them can be taken at once."""
+        return cuda.shared.array(0, int32, alignment=16)
 
     @cuda.jit(device=True)
     def meet(alone):

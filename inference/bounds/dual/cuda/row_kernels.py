@@ -7,7 +7,7 @@
 import numpy as np
 from numba import cuda, int32, int64
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import ALIGNED, anywhere
+from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere, shared_words
 from dmcmc.inference.bounds.dual.cuda.fix_kernels import fix
 from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
 from dmcmc.inference.bounds.dual.cuda.soft_kernels import cooled
@@ -164,7 +164,7 @@ def shift_graphs(words, agents, arena, chosen, firsts, lasts, done, room, octets
     words (int32), agents (int64, :data:`AGENT` words each), arena (int32) with all agents' tables; done (k,) int64
     becomes the number of sweeps made in all.
     """
-    tiles = cuda.shared.array(0, int32, alignment=ALIGNED)
+    tiles = shared_words()
     block = cuda.blockIdx.x
     agent = np.int64(chosen[block]) * AGENT
     g = np.int32(agents[agent + WHOLE])
@@ -184,7 +184,7 @@ def run_rows(words, agents, arena, jobs, work, slot, sweeps, found, live, live_s
     found (jobs,) int64: a bound in the agent's scale, NEVER or UNFIT; live (jobs × live_size,) uint8: what was not
     removed, where live_size is not 0.
     """
-    tiles = cuda.shared.array(0, int32, alignment=ALIGNED)
+    tiles = shared_words()
     parts = cuda.shared.array(PARTS, int64)
     digits = cuda.shared.array(DIGITS, int32)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)

@@ -55,7 +55,7 @@ def triangle_pass(words, g, tables, tiles, room, octets, temperature):
         at, over = np.uint32(at + first), False
         while at < end and first < step:
             begin, count = np.uint32(cliques + at * np.uint32(CLIQUE)), min(most, np.uint32(end - at))
-            over = over or level_some(words, begin, tables, tiles, own, count, octets, temperature, lane, lanes)
+            over = level_some(words, begin, tables, tiles, own, count, octets, temperature, lane, lanes) or over
             at = np.uint32(at + step)
         if anywhere(over):
             return False
