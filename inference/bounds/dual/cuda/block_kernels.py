@@ -4,7 +4,7 @@
 import numpy as np
 from numba import config, cuda, int32
 
-LANES, AT_ONCE = 32, 6  # threads of a warp; entries that a thread takes from memory before it uses the first
+LANES = 32  # threads of a warp
 CREW = 3 if config.ENABLE_CUDASIM else LANES  # threads that work on a small triangle; the simulator's block has no more
 GROUP = 1 if config.ENABLE_CUDASIM else 4  # threads that go along a line of a table side by side
 EDGE, CELLS = 3, 18  # a thread makes up to so many columns of a product, twice as many rows; entries in all
@@ -57,3 +57,14 @@ def crew_of(slots, width):
         crews = min(np.uint32(slots), np.uint32(threads // np.uint32(CREW)))
         return np.uint32(tid // np.uint32(CREW)), crews, np.uint32(1), np.uint32(tid % np.uint32(CREW)), np.uint32(CREW)
     return np.uint32(0), np.uint32(slots), np.uint32(slots), tid, threads
+
+
+@cuda.jit(device=True)
+def tile_of(bands):
+    """Return a thread's tile of a product of tables of 8 × ``bands`` columns.
+
+    Its columns, which are half of its rows; how many columns, and how many rows, lie between two of them.
+    """
+    edge = np.uint32(3 if bands % 3 == 0 else 2 if bands % 2 == 0 else 1)
+    width = np.uint32(8 * bands)
+    return edge, np.uint32(width // edge), np.uint32(width // (np.uint32(2) * edge))

@@ -8,7 +8,7 @@ table, and of the right one, has its terms side by side, so that a thread takes 
 import numpy as np
 from numba import cuda, float32, int32
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import CELLS, EDGE
+from dmcmc.inference.bounds.dual.cuda.block_kernels import CELLS, EDGE, tile_of
 from dmcmc.inference.bounds.dual.cuda.soft_kernels import APART, above, rounding_of, slope_at
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD
 from dmcmc.inference.bounds.dual.tables.power_kernels import LEAST
@@ -18,12 +18,11 @@ _TAKEN = 2 * EDGE * _DEEP
 
 
 @cuda.jit(device=True)
-def add_powers(tiles, powers, count, slot, octets, inner, i0, j0, sums):
+def add_powers(tiles, powers, slot, octets, inner, i0, j0, sums):
     """Set a thread's tile of sums (float32) of a product of powers, which begin at ``powers`` for all triangles."""
     bands = len(octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + APART)
-    edge = np.uint32(3 if bands % 3 == 0 else 2 if bands % 2 == 0 else 1)
-    across, down = np.uint32(width // edge), np.uint32(width // (np.uint32(2) * edge))
+    edge, across, down = tile_of(bands)
     mine, others = cuda.local.array(_TAKEN, float32), cuda.local.array(_DEEP, float32)
     left = np.uint64(np.uint32(powers + (slot * np.uint32(2) * width + i0) * line))
     right = np.uint64(np.uint32(powers + (slot * np.uint32(2) * width + width + j0) * line))
@@ -48,8 +47,7 @@ def find_logarithms(tiles, powers, count, slot, octets, temperature, i0, j0, sum
     """Set a tile (int32) to what its sums stand for, DEAD where one may have lost all; whether one is."""
     bands = len(octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + APART)
-    edge = np.uint32(3 if bands % 3 == 0 else 2 if bands % 2 == 0 else 1)
-    across, down = np.uint32(width // edge), np.uint32(width // (np.uint32(2) * edge))
+    edge, across, down = tile_of(bands)
     back, up, low = np.float32(np.float32(1) / slope_at(temperature)), rounding_of(temperature), False
     at = np.uint64(np.uint32(powers + np.uint32(count) * np.uint32(2) * width * line + slot * np.uint32(2) * width))
     others = cuda.local.array(EDGE, int32)

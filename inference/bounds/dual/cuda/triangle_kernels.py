@@ -17,7 +17,7 @@ thread takes a good part of a table from the device's memory before it uses the 
 import numpy as np
 from numba import cuda, float32, int32, uint64
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import ALONE, CELLS, EDGE, anywhere, crew_of, meet
+from dmcmc.inference.bounds.dual.cuda.block_kernels import ALONE, CELLS, EDGE, anywhere, crew_of, meet, tile_of
 from dmcmc.inference.bounds.dual.cuda.soft_kernels import APART, find_powers, find_tops, slope_at, top_of
 from dmcmc.inference.bounds.dual.cuda.sum_kernels import add_powers, find_logarithms
 from dmcmc.inference.bounds.dual.cuda.words import (
@@ -131,9 +131,8 @@ def level_side(words, begin, tables, tiles, own, count, octets, k, weight, tempe
         find_powers(tiles, own, count, octets, k, slope_at(temperature), lane, lanes)
         meet(alone)
     width, stride, square = np.uint32(8 * bands), np.uint32(8 * bands + 1), np.uint32(64 * bands * bands)
-    size, edge = np.uint32(width * stride), np.uint32(3 if bands % 3 == 0 else 2 if bands % 2 == 0 else 1)
-    across = np.uint32(width // edge)  # threads side by side, and where a thread's next column is
-    down = np.uint32(width // (np.uint32(2) * edge))
+    size = np.uint32(width * stride)
+    edge, across, down = tile_of(bands)
     best, sums = cuda.local.array(CELLS, int32), cuda.local.array(CELLS, float32)
     masses = cuda.local.array(CELLS, int32)
     over, task, tasks = False, np.uint32(lane), np.uint32(across * down)
@@ -147,7 +146,7 @@ def level_side(words, begin, tables, tiles, own, count, octets, k, weight, tempe
         low = True
         if temperature > 0:
             powers = np.uint32(own + np.uint32(count) * np.uint32(3) * size)
-            add_powers(tiles, powers, count, slot, octets, inner, i0, j0, sums)
+            add_powers(tiles, powers, slot, octets, inner, i0, j0, sums)
             low = find_logarithms(tiles, powers, count, slot, octets, temperature, i0, j0, sums, best)
         else:
             for q in range(CELLS):
@@ -184,9 +183,8 @@ def level_side(words, begin, tables, tiles, own, count, octets, k, weight, tempe
 def find_maxima(tiles, base, octets, k, inner, i0, j0, best):
     """Raise a thread's tile of side k's product to the largest sums of an entry of the left and of the right table."""
     bands = len(octets)
-    width, stride, size = np.uint32(8 * bands), np.uint32(8 * bands + 1), np.uint32(8 * bands * (8 * bands + 1))
-    edge = np.uint32(3 if bands % 3 == 0 else 2 if bands % 2 == 0 else 1)
-    across, down = np.uint32(width // edge), np.uint32(width // (np.uint32(2) * edge))
+    stride, size = np.uint32(8 * bands + 1), np.uint32(8 * bands * (8 * bands + 1))
+    edge, across, down = tile_of(bands)
     # In the product's left table rows are rows unless k = 2, in the right one columns are columns unless k = 0.
     row, left_step = np.uint32(1 if k == 2 else stride), np.uint32(stride if k == 2 else 1)
     column, right_step = np.uint32(stride if k == 0 else 1), np.uint32(1 if k == 0 else stride)
