@@ -21,6 +21,7 @@ from dmcmc.run.controller.offer import (
     Grant,
     Offer,
 )
+from dmcmc.run.controller.turns import Turns
 
 _SLICE = 0.25  # seconds between two cycles, at least
 _LONGEST = 0.1  # of all the time: what brings nothing any more is found out at the end of a slice
@@ -85,6 +86,7 @@ class Controller:
     ledger: Ledger = field(default_factory=Ledger)
     offered: tuple[Offer, ...] = ()
     settled: bool = False
+    _turns: Turns = field(default_factory=Turns)
     _found: float = 0.0  # seconds after which the best assignment was there
     _last: State | None = None
 
@@ -165,6 +167,7 @@ class Controller:
         grants = divide_slice(
             self.offered, self.owner, hopes, Time(seconds, state.left, needed, state.gap, search, whole)
         )
+        grants = self._turns.gather(grants, self.owner, seconds)
         return self._patient(grants, state) if all(grant.kind == SEARCH for grant in grants) else grants
 
     def _has_searched_too_little(self, offers: Sequence[Offer], state: State) -> bool:

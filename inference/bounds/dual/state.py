@@ -39,6 +39,7 @@ _ENOUGH, _WARMER = 12, 1.3  # with fewer sweeps than this warm ones lead less fa
 _FIX = 0.5  # sweeps: what it takes to fix a row
 _PARTS = 6  # in which rows are done, so that the time that is left is met
 _BATCH = 0.2  # seconds of sweeps with the interface free between two looks at the time
+_KEPT = 3  # batches of sweeps whose paces are kept: the least is taken, since others may have had the core for a moment
 _FEW = 4  # pairs for each triangle: where there are fewer, more triangles cost more than they bring
 _PAYS = 0.05  # of what the bound fell by a sweep before triangles were added is enough for more
 _LIVE = 1 << 26  # bytes of rows' values that are kept
@@ -99,7 +100,7 @@ class DualState:
         self.fits = True
         self.fixed = not triangles
         self._last: tuple[int, float, float] | None = None
-        self._pace = 0.0  # seconds of a sweep with the interface free
+        self._paces: tuple[float, ...] = ()  # seconds of a sweep with the interface free, in the last batches
         self._cooling = FIRST_SHIFTS  # sweeps with the interface free until which they cool
         width = self.width
         self._scratch = np.zeros((SCRATCH, width, width), dtype=np.int32)
@@ -151,7 +152,7 @@ class DualState:
     @property
     def pace(self) -> float:
         """Seconds of a sweep with the interface free; 0 where that is not known."""
-        return self._pace
+        return min(self._paces, default=0.0)
 
     def copied(self) -> "DualState":
         """Return the same as it is now, to go on with in another way: with more triangles."""
@@ -233,12 +234,13 @@ class DualState:
             limit = max(share, FIRST_SHARE) if self.done < FIRST_SHIFTS else share
             if not planned:
                 self._plan(start + limit * seconds - time.perf_counter())
-                planned = self._pace > 0
-            if time.perf_counter() + batch * self._pace > start + limit * seconds:
+                planned = len(self._paces) == _KEPT
+            again = self.done == made and len(self._paces) < _KEPT  # the last sweep may have been held up by others
+            if not again and time.perf_counter() + batch * self.pace > start + limit * seconds:
                 break
             self._shift(batch)
             batch = min(2 * batch, 16)
-        pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self._pace
+        pace = (time.perf_counter() - start) / (self.done - made) if self.done > made else self.pace
         live = [self._none_live()]
         done, swept, begin = 0, 0.0, time.perf_counter()
         for part in np.array_split(chosen, min(_PARTS, -(-chosen.size // lanes))) if chosen.size else []:
@@ -270,12 +272,12 @@ class DualState:
             return
         room = ACCOUNT.part(1 / 16, CLUSTER_BYTES) // (12 * self.width * self.width) - len(whole.triangles)
         triples = frustrated(self.layout, self.shares, min(len(whole.pairs), room)) if room > 1 else []
-        self.fixed, self._last, self._pace = not triples, (self.done, now, rate), 0.0
+        self.fixed, self._last, self._paces = not triples, (self.done, now, rate), ()
         self.layout, self._shares = add_triangles(self.layout, self.shares, triples)
 
     def _plan(self, seconds: float) -> None:
         """Let sweeps with the interface free cool within the seconds that there are; a few have no temperature."""
-        fitting = int(seconds / (_WARMER * self._pace)) if self._pace else 0
+        fitting = int(seconds / (_WARMER * self.pace)) if self.pace else 0
         self._cooling = min(FIRST_SHIFTS, self.done + fitting) if fitting >= _ENOUGH else 0
 
     def _shift(self, sweeps: int) -> None:
@@ -287,10 +289,10 @@ class DualState:
         while self.fits and self.done < end and not (self.done and self.backend.stop.over):
             start, many = time.perf_counter(), end - self.done
             if self.backend.stop is not NO_STOP:
-                many = min(many, max(1, int(_BATCH / self._pace))) if self._pace else 1
+                many = min(many, max(1, int(_BATCH / self.pace))) if self.pace else 1
             last = self._ascend(many)
             if many < last:  # not in the first call, which may compile
-                self._pace = (time.perf_counter() - start) / many
+                self._paces = (*self._paces[1 - _KEPT :], (time.perf_counter() - start) / many)
 
     def _ascend(self, sweeps: int) -> int:
         """Make sweeps with the interface free; return how many were made in all, then."""

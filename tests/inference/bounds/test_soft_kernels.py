@@ -1,5 +1,7 @@
 """Smoothed marginals: never below the maxima, near log-sum-exp; sweeps with them get further than without."""
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -135,12 +137,27 @@ def test_warm_sweeps_lead_further_where_all_variables_share_factors():
 @pytest.mark.parametrize(("done", "fitting", "cooling"), [(1, 11.9, 0), (1, 12.1, 13), (5, 20.1, 25), (25, 20.1, 30)])
 def test_sweeps_cool_within_their_time_and_a_few_have_no_temperature(done, fitting, cooling):
     state = dual.DualState(dense(0, n=5), triangles=True, backend=TIMED)
-    state.done, state._pace = done, 0.01
+    state.done, state._paces = done, (0.01,)
     state._plan(fitting * dual._WARMER * 0.01)
     assert state._cooling == cooling
-    state._pace = 0.0  # nobody knows what a sweep takes
+    state._paces = ()  # nobody knows what a sweep takes
     state._plan(1e9)
     assert state._cooling == 0
+
+
+def test_an_ascent_goes_on_after_others_have_had_the_core_for_longer_than_its_turns(monkeypatch):
+    state = dual.DualState(dense(0, n=5), triangles=True, backend=TIMED)
+    ascend, held_up = state._ascend, [0.3]
+
+    def ascend_when_there_is_a_core(sweeps):
+        time.sleep(held_up.pop() if held_up else 0.0)
+        return ascend(sweeps)
+
+    monkeypatch.setattr(state, "_ascend", ascend_when_there_is_a_core)
+    state.improve(seconds=0.1)
+    assert not held_up and state.pace >= 0.3 and state.done < 5
+    state.improve(seconds=0.1)
+    assert state.pace < 0.3 and state.done >= 5
 
 
 def test_a_graph_with_few_triangles_has_no_warm_sweeps():

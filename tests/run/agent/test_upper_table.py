@@ -19,7 +19,7 @@ def test_a_search_that_would_be_too_slow_is_given_up_for_good(monkeypatch):
     local = LocalProblem(0, (3,), (0, 1, 2), tuple(factors), domains)
     above = UpperTable()
     above.start("triangles", local, CPU)
-    monkeypatch.setattr(above.dual, "_pace", 0.01)
+    monkeypatch.setattr(above.dual, "_paces", (0.01,))
     assert above.searchable(5) and above.quick_enough(5, seconds=10.0)
     assert above.searchable(5) and not above.quick_enough(5, seconds=1.0)
     assert not above.searchable(5) and not above.quick_enough(5, seconds=10.0)
@@ -32,7 +32,7 @@ def test_a_search_that_has_begun_goes_by_what_it_earns_and_not_by_a_guess_of_wha
     above.start("triangles", LocalProblem(0, (3,), (0, 1, 2), tuple(factors), domains), CPU)
     limits = np.zeros(5, dtype=np.int64)
     above.search(None, limits, limits, seconds=1.0, room=1 << 20)
-    monkeypatch.setattr(above.dual, "_pace", 0.01)
+    monkeypatch.setattr(above.dual, "_paces", (0.01,))
     assert above.quick_enough(5, seconds=1.0) and not above.slow
 
 
