@@ -39,6 +39,8 @@ _LEAST_ELSE = 0.15
 # that brought nothing at all: after n of them the next one does with a chance of about one in n.
 _IDLE = {SEARCH: 0.25}
 _IDLE_ELSE = 0.1
+_LUCK = (SAMPLE, BOUND, GPU_SEARCH)  # beside a search in rows that brings something: no more hope than that where a
+# slice has brought nothing, since that one goes on bringing a little less each time, and these end all at once
 _SOME = 0.003  # of what is at stake, in all of a slice, is worth going on with
 _BESIDE = (SEARCH, GPU_SEARCH, TOULBAR2, BRANCH_AND_BOUND)  # of all: what they find is told at once
 _DECODED = (ELIMINATE, FILTER, SAMPLE, COMBINE)  # of tables from below: what is combined of them is theirs
@@ -145,7 +147,11 @@ class Ledger:
         """Return the hopes where some kinds are offered: for a little at least, less beside what brings more."""
         tried = [kind for kind in kinds if kind not in _SURE and self.last.get(kind, 1.0) >= _SOME]
         most = max((self.hopes.get(kind, 0.0) for kind in tried), default=math.inf)
-        return {kind: max(hope, min(_least(kind), self._idle(kind) * most)) for kind, hope in self.hopes.items()}
+        idle = {kind: self._idle(kind) * most for kind in self.hopes}
+        hopes = {kind: max(hope, min(_least(kind), idle[kind])) for kind, hope in self.hopes.items()}
+        if BRANCH in tried and BRANCH in self.last:
+            hopes |= {kind: min(hopes[kind], idle[kind]) for kind in _LUCK if self.last.get(kind, 1.0) < _SOME}
+        return hopes
 
     def _idle(self, kind: str) -> float:
         """Return times the hope of what brings most a kind has at least."""
