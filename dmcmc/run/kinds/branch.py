@@ -12,7 +12,7 @@ from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.run.controller.offer import BRANCH, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing, Turn
 
-_SHARE, _MOST = 1 / 8, 1 << 32  # of the memory, and bytes, for the nodes of all agents of a rank
+_SHARE, _MOST = 1 / 4, 1 << 34  # of the memory, and bytes, for the nodes of all agents of a rank
 
 
 class _Wanted(NamedTuple):

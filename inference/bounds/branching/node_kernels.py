@@ -35,8 +35,10 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
     jobs (k, JOB) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
     live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
     where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values; warmth float32: the
-    temperature of a node's first sweep. When ``halt`` (1,) uint8 becomes 1, the other nodes stay as they are.
+    temperature of a node's first sweep. When ``halt`` (1,) uint8 becomes 1, the other nodes stay as they are. Where a
+    row has no tables, those that would inherit them are worth the same.
     """
+    lost = np.int64(0)
     digits = np.zeros(shape.size, dtype=np.int64)
     marginals = np.zeros(shares.unary.shape[1], dtype=np.int64)
     for k in range(jobs.shape[0]):
@@ -64,14 +66,17 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
                 number //= shape[q]
             constant, fits = fix(whole, shares, hidden, part, slices, digits)
             if constant == NEVER:
-                found[k] = NEVER if fits else UNFIT
-                variables[k] = STUCK
+                lost = NEVER if fits else UNFIT
+                found[k], variables[k] = lost, STUCK
                 continue
             pool.constants[target], pool.made[target] = constant, 0
             for v in range(names.shape[0]):
                 graph.domains[v], graph.widths[v] = hidden.domains[v], hidden.widths[v]
                 for i in range(names.shape[1]):
                     names[v, i] = i
+        elif lost != 0:
+            found[k], variables[k] = lost, STUCK
+            continue
         elif jobs[k, JOB_SOURCE] != target:
             _copy(pool, jobs[k, JOB_SOURCE], target)
         for v in range(names.shape[0]):

@@ -23,6 +23,7 @@ from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.types import Ints
 
 ROOT_SWEEPS, SWEEPS = 24, 8
+_BACK_SWEEPS = 12  # of a node whose tables are gone, before it branches
 LEAST_SLOTS = 3  # a node and its two branches
 _FADE = 0.9  # of what was earned before a wave counts after it
 _LEAST = 0.25  # of what agents earn on average is what each is thought to earn at least
@@ -69,7 +70,7 @@ class RowSearch:
 
     def wave(self, most: int) -> tuple[Ints, Wave]:
         """Return the best open nodes, and the work that branches at them."""
-        return self._tree.wave(most, ROOT_SWEEPS, SWEEPS)
+        return self._tree.wave(most, ROOT_SWEEPS, _BACK_SWEEPS, SWEEPS)
 
     def take(self, chosen: Ints, wave: Wave, found: Found) -> None:
         """Take in what came of a wave."""

@@ -6,7 +6,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branching.pool import JOB, LEAF, UNDONE, UNFIT, Found, Wave
+from dmcmc.inference.bounds.branching.pool import (
+    JOB,
+    JOB_ROW,
+    JOB_SOURCE,
+    JOB_SWEEPS,
+    JOB_TARGET,
+    JOB_THRESHOLD,
+    LEAF,
+    UNDONE,
+    UNFIT,
+    Found,
+    Wave,
+)
 from dmcmc.inference.bounds.dual.scale import NEVER, Scale
 from dmcmc.inference.runtime.types import Ints
 
@@ -103,56 +115,64 @@ class Tree:
         rows = np.flatnonzero(self._begun)
         return rows, found[rows]
 
-    def wave(self, most: int, root_sweeps: int, sweeps: int) -> tuple[Ints, Wave]:
-        """Return the best nodes, at most so many and as many as have slots, and the work that branches at them."""
+    def wave(self, most: int, root_sweeps: int, back_sweeps: int, sweeps: int) -> tuple[Ints, Wave]:
+        """Return the best nodes, at most so many and as many as have slots, and the work that branches at them.
+
+        A node without tables has a job of its own before its branches: it begins again at its row.
+        """
         nodes, chosen = self._open, self._best(most)
         whole = nodes.variable[chosen] == _NEW
         chosen = chosen[: self._make_room(chosen, np.where(whole | (nodes.slot[chosen] >= 0), 1, 2))]
-        whole = whole[: chosen.size]
-        counts = np.where(whole, 1, 2)
-        groups = np.concatenate([[0], np.cumsum(counts)])
-        of = np.repeat(np.arange(chosen.size), counts)
+        whole, own = whole[: chosen.size], nodes.slot[chosen]
+        without = own < 0
+        own[without] = self._free[: -1 - int(without.sum()) : -1]
+        del self._free[len(self._free) - int(without.sum()) :]
+        groups = np.concatenate([[0], np.cumsum(without + np.where(whole, 0, 2))])
+        of = np.repeat(np.arange(chosen.size), np.diff(groups))
+        row_first = np.zeros(of.size, dtype=np.bool_)
+        row_first[groups[:-1][without]] = True
         second = np.zeros(of.size, dtype=np.bool_)
         second[groups[1:][~whole] - 1] = True
         masks = self._masks(chosen)[of]
-        branching = np.flatnonzero(~whole[of])
+        branching = np.flatnonzero(~row_first)
         first = np.unpackbits(nodes.first[chosen], axis=1, count=self._shape[1]).astype(np.bool_)[of[branching]]
         masks[branching, nodes.variable[chosen][of[branching]]] &= first ^ second[branching, None]
-        own = nodes.slot[chosen][of]
         jobs = np.zeros((of.size, JOB), dtype=np.int64)
-        jobs[:, 0], jobs[:, 1] = nodes.row[chosen][of], own
-        jobs[:, 2] = [slot if last and slot >= 0 else self._free.pop() for slot, last in zip(own, second, strict=True)]
-        jobs[:, 3] = self.thresholds[jobs[:, 0]]
-        jobs[:, 4] = np.where(own >= 0, sweeps, root_sweeps)
+        jobs[:, JOB_ROW], jobs[:, JOB_SOURCE] = nodes.row[chosen][of], np.where(row_first, -1, own[of])
+        jobs[:, JOB_TARGET] = own[of]
+        others = np.flatnonzero(~row_first & ~second)
+        jobs[others, JOB_TARGET] = [self._free.pop() for _ in range(others.size)]
+        jobs[:, JOB_THRESHOLD] = self.thresholds[jobs[:, JOB_ROW]]
+        jobs[:, JOB_SWEEPS] = np.where(row_first, np.where(whole[of], root_sweeps, back_sweeps), sweeps)
         return chosen, Wave(jobs, groups.astype(np.int64), masks)
 
     def take(self, chosen: Ints, wave: Wave, found: Found) -> None:
         """Put the nodes of a wave in the place of those that they come from."""
-        jobs, nodes = wave.jobs, self._open
-        of = np.repeat(np.arange(chosen.size), np.diff(wave.groups))
+        nodes, of = self._open, np.repeat(np.arange(chosen.size), np.diff(wave.groups))
         undone = np.zeros(chosen.size, dtype=np.bool_)
         undone[of[found.bounds == UNDONE]] = True
+        jobs, of, masks, found = _branches(wave, of, found)
         failed = found.bounds == UNFIT
         parents = nodes.bound[chosen]
         bounds = np.where(failed, parents[of], np.minimum(parents[of], found.bounds))
         stuck, leaf = found.variables < LEAF, found.variables == LEAF
         done = ~undone[of]
         self.nodes += int(done.sum())
-        rows = jobs[:, 0]
+        rows = jobs[:, JOB_ROW]
         # Nothing below a threshold is looked at, and values go: a row may be worth that much all the same.
-        np.maximum.at(self._floors, rows[done], jobs[done, 3] - 1)
-        last = done & (leaf | (stuck & (jobs[:, 1] < 0)))
+        np.maximum.at(self._floors, rows[done], jobs[done, JOB_THRESHOLD] - 1)
+        last = done & (leaf | (stuck & (jobs[:, JOB_SOURCE] < 0)))
         np.maximum.at(self._floors, rows[last], bounds[last])
         self._raise(rows[last & leaf], bounds[last & leaf])
         again = done & stuck & ~last  # shifted too far: once more from its row
         keep = done & ~last
-        masks = np.where(failed[:, None, None], wave.masks, found.masks)
-        slots = np.where(again, _NONE, jobs[:, 2])
-        self._free += [int(s) for s in jobs[~keep | again, 2]]
+        masks = np.where(failed[:, None, None], masks, found.masks)
+        slots = np.where(again, _NONE, jobs[:, JOB_TARGET])
+        # What has not been done has left the tables that it would have begun with as they were.
+        own = undone[of] & (jobs[:, JOB_TARGET] == nodes.slot[chosen][of])
+        self._free += [int(s) for s in jobs[(~keep & ~own) | again, JOB_TARGET]]
         stay = np.ones(nodes.row.size, dtype=np.bool_)
         stay[chosen[~undone]] = False
-        # Whose slot may have been changed has none any more.
-        nodes.slot[chosen[undone]] = _NONE
         children = _Nodes(
             rows[keep], bounds[keep], slots[keep], np.where(stuck, _NEW, found.variables)[keep],
             np.packbits(found.firsts[keep], axis=1),
@@ -236,3 +256,13 @@ class Tree:
         np.maximum.at(self._floors, rows, bounds)
         self._free += [int(s) for s in self._open.slot[closed] if s >= 0]
         self._open = self._open.where(~closed)
+
+
+def _branches(wave: Wave, of: Ints, found: Found) -> tuple[Ints, Ints, NDArray[np.bool_], Found]:
+    """Return the jobs that nodes come of, whose they are, their masks, and what is found of them.
+
+    Others only bring a node's tables back.
+    """
+    kept = (wave.jobs[:, JOB_SOURCE] >= 0) | (np.diff(wave.groups)[of] == 1)
+    parts: list[Any] = [part[kept] for part in found]
+    return wave.jobs[kept], of[kept], wave.masks[kept], Found(*parts)

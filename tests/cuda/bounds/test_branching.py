@@ -1,5 +1,7 @@
 """Search in rows on the GPU finds the nodes that the CPU finds, to the bit; runs under Numba's simulator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.problem_strategies import random_table
@@ -7,7 +9,18 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
 from dmcmc.inference.bounds.branching.engine import CpuEngine, run_waves
-from dmcmc.inference.bounds.branching.pool import UNDONE, slot_bytes
+from dmcmc.inference.bounds.branching.pool import (
+    JOB,
+    JOB_ROW,
+    JOB_SOURCE,
+    JOB_SWEEPS,
+    JOB_TARGET,
+    JOB_THRESHOLD,
+    STUCK,
+    UNDONE,
+    Wave,
+    slot_bytes,
+)
 from dmcmc.inference.bounds.branching.tree import Tree
 from dmcmc.inference.bounds.dual.cuda.device import places
 from dmcmc.inference.bounds.dual.scale import NEVER
@@ -40,6 +53,12 @@ def tree_of(state, slots):
     return tree
 
 
+def forget_tables(tree):
+    """Take all slots away, as if others had needed them."""
+    tree._free += [slot for slot in tree._open.slot.tolist() if slot >= 0]
+    tree._open.slot[:] = -1
+
+
 @pytest.mark.parametrize(
     "seeds, hard, scopes, largest",
     [
@@ -58,8 +77,10 @@ def test_waves_of_all_agents_are_the_cpus(seeds, hard, scopes, largest, exact_me
         [GpuEngine(state) for state in there],
     ]
     trees = [[tree_of(state, slots) for state in states] for states in (here, there)]
-    for _ in range(4 if len(seeds) == 1 else 2):
-        chosen = [[tree.wave(2, 2, 1) for tree in own] for own in trees]
+    for turn in range(4 if len(seeds) == 1 else 2):
+        for tree in [*trees[0], *trees[1]] if turn == 3 else []:
+            forget_tables(tree)
+        chosen = [[tree.wave(2, 2, 1, 1) for tree in own] for own in trees]
         found = [
             run_waves([(engine, wave) for engine, (_, wave) in zip(own, waves, strict=True)], NO_STOP)
             for own, waves in zip(engines, chosen, strict=True)
@@ -77,10 +98,25 @@ def test_waves_of_all_agents_are_the_cpus(seeds, hard, scopes, largest, exact_me
         assert [tree.bounds()[1].tolist() for tree in trees[0]] == [tree.bounds()[1].tolist() for tree in trees[1]]
 
 
+def test_a_row_without_tables_is_worth_nothing_with_any_values_either():
+    local = agent(0, 0.0, SCOPES, 5)
+    first = np.arange(local.domains[4]) == 0
+    local = replace(local, factors=(*local.factors, Factor.of((4,), np.where(first, -np.inf, 0))))
+    for engine in (CpuEngine(DualState(local, triangles=True), 1 << 20), GpuEngine(DualState(local, triangles=True))):
+        layout = engine.state.layout
+        jobs = np.zeros((4, JOB), dtype=np.int64)
+        jobs[:, JOB_ROW], jobs[:, JOB_SWEEPS], jobs[:, JOB_THRESHOLD] = [0, 0, 0, 1], 1, NEVER
+        jobs[:, JOB_SOURCE], jobs[:, JOB_TARGET] = [-1, 0, 0, -1], [0, 1, 0, 2]
+        masks = np.repeat((layout.shares.unary[: layout.n_hidden] >= THRESHOLD)[None], 4, axis=0)
+        (found,) = run_waves([(engine, Wave(jobs, np.array([0, 3, 4]), masks))], NO_STOP)
+        assert found.bounds[:3].tolist() == [NEVER] * 3 and found.variables[:3].tolist() == [STUCK] * 3
+        assert found.bounds[3] > NEVER
+
+
 def test_a_wave_for_which_there_is_no_time_is_left_undone():
     state = DualState(agent(0, 0.0, SCOPES, 5), triangles=True)
     engine, tree, rows = GpuEngine(state), tree_of(state, 5), np.arange(state.bounds.size)
-    chosen, wave = tree.wave(2, 2, 1)
+    chosen, wave = tree.wave(2, 2, 1, 1)
     (found,) = run_waves([(engine, wave)], Stop(until=0.0))
     assert (found.bounds == UNDONE).all()
     tree.take(chosen, wave, found)

@@ -87,7 +87,7 @@ def test_nodes_bounds_hold_and_are_near_the_cpus():
         tree = Tree(state.shares.unary[:3] >= THRESHOLD, state.bounds, state.layout.scale, 9)
         tree.begin(state.bounds, rows, limits, limits)
         for _ in range(2):  # a row, then both branches of it
-            chosen, wave = tree.wave(1, LEAST_SWEEPS, LEAST_SWEEPS)
+            chosen, wave = tree.wave(1, LEAST_SWEEPS, LEAST_SWEEPS, LEAST_SWEEPS)
             tree.take(chosen, wave, run_waves([(engine, wave)], NO_STOP)[0])
         found.append(tree.bounds()[1])
         assert all(state.layout.scale.decode(int(w)) >= u for w, u in zip(found[-1], worth, strict=True))

@@ -12,14 +12,14 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.branching import search as branching
 from dmcmc.inference.bounds.branching import tree
-from dmcmc.inference.bounds.branching.engine import CpuEngine
-from dmcmc.inference.bounds.branching.pool import slot_bytes
+from dmcmc.inference.bounds.branching.engine import CpuEngine, run_waves
+from dmcmc.inference.bounds.branching.pool import JOB_SOURCE, JOB_TARGET, STUCK, UNDONE, Found, Wave, slot_bytes
 from dmcmc.inference.bounds.branching.search import Request, RowSearch, search_rows
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 PAIRS = [(0, 1), (0, 2), (1, 2), (2, 3), (1, 3), (3, 4), (0, 4), (2, 4), (1, 4)]
 
@@ -109,6 +109,52 @@ def test_threads_and_slots_that_are_few_change_nothing_that_is_proven():
         assert engine.slots == slots
     assert states[0].bounds.tolist() == states[1].bounds.tolist()
     assert all(w >= u for w, u in zip(decoded(states[2]), naive.row_values(local).ravel().tolist(), strict=True))
+
+
+def _completed(found, wave):
+    """What is found of the first jobs of a wave whose others are left undone."""
+    rest = len(wave.jobs) - len(found.bounds)
+    return Found(
+        np.append(found.bounds, np.full(rest, UNDONE)),
+        np.concatenate([found.masks, wave.masks[len(found.bounds) :]]),
+        np.append(found.variables, np.full(rest, STUCK)),
+        np.concatenate([found.firsts, np.zeros((rest, found.firsts.shape[1]), dtype=np.bool_)]),
+    )
+
+
+def test_nodes_without_tables_have_them_back_before_they_branch_and_no_slot_is_lost():
+    local = agent(7, hard=0.0, most=16)
+    state, slots = DualState(local, triangles=True), 24
+    work = RowSearch(state, CpuEngine(state, slots * slot_bytes(state.layout.hidden, state.width)))
+    work.begin(nothing(local), nothing(local), None)
+    begun, kept = 0, 0
+    for turn in range(24):
+        before = work._tree._open
+        chosen, wave = work.wave(8)
+        own = before.slot.copy()
+        sizes, sources = np.diff(wave.groups), wave.jobs[wave.groups[:-1], JOB_SOURCE]
+        branching = before.variable[chosen] >= 0
+        assert sizes.tolist() == np.where(branching, np.where(own[chosen] < 0, 3, 2), 1).tolist()
+        assert (sources[branching & (own[chosen] >= 0)] == own[chosen][branching & (own[chosen] >= 0)]).all()
+        for first in wave.groups[:-1][sizes == 3]:
+            back, one, other = wave.jobs[first : first + 3]
+            assert back[JOB_SOURCE] == -1 and one[JOB_SOURCE] == other[JOB_SOURCE] == back[JOB_TARGET]
+            assert other[JOB_TARGET] == back[JOB_TARGET] != one[JOB_TARGET]
+            assert (wave.masks[first] == (wave.masks[first + 1] | wave.masks[first + 2])).all()
+            begun += 1
+        ends = wave.groups[: len(sizes) // (1 + turn % 2) + 1]  # every other time the rest is left undone
+        (found,) = run_waves([(work.engine, Wave(wave.jobs[: ends[-1]], ends, wave.masks[: ends[-1]]))], NO_STOP)
+        undone = {(before.row[k], before.mask[k].tobytes()): own[k] for k in chosen[len(ends) - 1 :]}
+        work.take(chosen, wave, _completed(found, wave))
+        for row, mask, slot in zip(work._tree._open.row, work._tree._open.mask, work._tree._open.slot, strict=True):
+            if (row, mask.tobytes()) in undone:
+                assert slot == undone[row, mask.tobytes()]
+                kept += slot >= 0
+        held = [slot for slot in work._tree._open.slot.tolist() if slot >= 0]
+        assert sorted([*held, *work._tree._free]) == list(range(slots))
+    assert begun > 5 and kept > 5
+    work.end()
+    assert all(w >= u for w, u in zip(decoded(state), naive.row_values(local).ravel().tolist(), strict=True))
 
 
 def test_a_search_without_room_has_nothing_to_do():

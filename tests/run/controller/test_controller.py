@@ -77,6 +77,15 @@ def test_what_brings_nothing_has_less_beside_what_brings_something_and_enough_wh
     assert hopes[SAMPLE] == pytest.approx(0.1 * hopes[BOUND])  # it may bring more: it is tried as often as ever
 
 
+def test_beside_a_search_in_rows_that_brings_something_little_is_hoped_at_once_of_what_has_brought_nothing():
+    ledger = Ledger()
+    ledger.enter([Brought(BRANCH, 1.0, closed=10.0), Brought(BOUND, 1.0)], 0.0, 10.0, 100.0)
+    beside, alone = ledger.hopes_among([BRANCH, BOUND]), ledger.hopes_among([BOUND])
+    assert beside[BOUND] == pytest.approx(0.1 * beside[BRANCH]) and alone[BOUND] > 2 * beside[BOUND]
+    ledger.enter([Brought(BRANCH, 1.0)], 0.0, 0.0, 100.0)
+    assert ledger.hopes_among([BRANCH, BOUND])[BOUND] == alone[BOUND]
+
+
 @given(
     st.lists(st.tuples(st.sampled_from([SAMPLE, BOUND, ELIMINATE, SEARCH]), *[st.floats(0, 1e6)] * 4), max_size=8),
     st.floats(0, 1e9),

@@ -13,6 +13,7 @@ from dmcmc.inference.bounds.branching.engine import Engine
 from dmcmc.inference.bounds.branching.pool import (
     JOB_AGENT,
     JOB_SOURCE,
+    JOB_SWEEPS,
     JOB_TARGET,
     STUCK,
     UNDONE,
@@ -25,7 +26,8 @@ from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.runtime.deadline import NO_STOP, PIECE, Stop
 from dmcmc.inference.runtime.device import shared_device
 
-_SHARE = 1 / 4  # of the device's memory for the nodes of all agents
+# Of the device's memory, or of what is left of it, for the nodes of all agents: without tables they take twice as long.
+_SHARE = 3 / 4
 _MOST = 64  # slots of an agent for each block that runs at once
 _WAVE = 4  # nodes of a wave for each block that runs at once: what is done between two launches is then little
 _SHORT = 0.5 * PIECE  # seconds of a launch after which the next has twice as many nodes
@@ -59,7 +61,7 @@ class NodePool:
         self._columns = group.width
         self._slot = max(_entries(layout, group.width) for layout in group.layouts)
         self._mask = max(layout.n_hidden for layout in group.layouts) * group.width
-        room = min(int(_SHARE * self.device.limit), self.device.unused() // 2) // max(1, sharers)
+        room = int(_SHARE * min(self.device.limit, self.device.unused())) // max(1, sharers)
         self.slots, self.width = min(room // (4 * self._slot) // agents, _MOST * group.blocks), _WAVE * group.blocks
         self._work = self.device.lease(agents * self.slots * self._slot, np.dtype(np.int32), self)
         self._notes = self.device.lease(agents * self.slots * node_kernels.NOTE, _LONG, self)
@@ -95,13 +97,34 @@ class NodePool:
             own[own[:, JOB_SOURCE] >= 0, JOB_SOURCE] += engine.first
             masks[first:last, : engine.entries] = wave.masks.reshape(-1, engine.entries)
             groups.append(wave.groups[1:] + first)
-        numbers, firsts = self._launch(group, jobs, np.concatenate(groups), masks, stop)
+        numbers, firsts = self._balanced(group, jobs, np.concatenate(groups), masks, stop)
         found = []
         for (engine, _, wave), first, last in zip(parts, ends[:-1], ends[1:], strict=True):
             live = masks[first:last, : engine.entries].reshape(wave.masks.shape)
             bounds, variables = numbers[:, first:last]
             found.append(Found(bounds, live.astype(np.bool_), variables, firsts[first:last].astype(np.bool_)))
         return found
+
+    def _balanced(
+        self,
+        group: DeviceDuals,
+        jobs: NDArray[np.int64],
+        groups: NDArray[np.int64],
+        masks: NDArray[np.uint8],
+        stop: Stop,
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """Work on jobs, the longest groups first, so that each block has as many of them; masks are changed."""
+        if len(groups) == 1:
+            return self._launch(group, jobs, groups, masks, stop)
+        sizes, sweeps = np.diff(groups), np.add.reduceat(jobs[:, JOB_SWEEPS], groups[:-1])
+        order = np.argsort(-sweeps, kind="stable")
+        ends = np.concatenate([[0], np.cumsum(sizes[order])])
+        places = np.arange(len(jobs)) + np.repeat(groups[:-1][order] - ends[:-1], sizes[order])
+        theirs = masks[places]
+        numbers, firsts = self._launch(group, jobs[places], ends, theirs, stop)
+        back = np.argsort(places)
+        masks[:] = theirs[back]
+        return numbers[:, back], firsts[back]
 
     def _launch(
         self,

@@ -213,7 +213,8 @@ def run_nodes(
     jobs (int64, JOB words each), groups (g + 1,) int64; work (int32), ``slot`` entries each; notes (int64),
     :data:`NOTE` words a slot; found, variables (jobs,) int64; firsts (jobs × W,) uint8; masks (jobs × mask_size,)
     uint8, an agent's n × W first: values that may be live, in the end those that are; marginals (blocks ×
-    (mask_size + mask_size / W),) int64: room.
+    (mask_size + mask_size / W),) int64: room. Where a row has no tables, those of its group that would inherit them
+    are worth the same.
     """
     tiles = shared_words()
     parts = cuda.shared.array(PARTS, int64)
@@ -222,6 +223,7 @@ def run_nodes(
     each = np.int64(mask_size + mask_size // width)
     own = marginals[np.int64(cuda.blockIdx.x) * each : (np.int64(cuda.blockIdx.x) + 1) * each]
     for group in range(cuda.blockIdx.x, groups.size - 1, cuda.gridDim.x):
+        lost = np.int64(0)
         for job in range(groups[group], groups[group + 1]):
             cuda.syncthreads()
             agent = jobs[job * JOB + JOB_AGENT] * AGENT
@@ -241,13 +243,19 @@ def run_nodes(
                 constant, over = fix(words, whole, hidden, tables, part, octets, digits)
                 unfit = anywhere(over)
                 if unfit or constant == NEVER:
+                    lost = np.int64(NEVER if constant == NEVER and not unfit else UNFIT)
                     if tid == 0:
-                        found[job] = NEVER if constant == NEVER and not unfit else UNFIT
+                        found[job] = lost
                         variables[job] = STUCK
                     continue
                 if tid == 0:
                     note[0] = constant
                     note[1] = 0
+            elif lost != 0:
+                if tid == 0:
+                    found[job] = lost
+                    variables[job] = STUCK
+                continue
             elif source != target:
                 copy_all(work[source * slot : (source + 1) * slot], part, words[hidden + ENTRIES])
                 if tid == 0:
