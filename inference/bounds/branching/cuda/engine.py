@@ -97,34 +97,16 @@ class NodePool:
             own[own[:, JOB_SOURCE] >= 0, JOB_SOURCE] += engine.first
             masks[first:last, : engine.entries] = wave.masks.reshape(-1, engine.entries)
             groups.append(wave.groups[1:] + first)
-        numbers, firsts = self._balanced(group, jobs, np.concatenate(groups), masks, stop)
+        places, starts = _longest_first(jobs, np.concatenate(groups))
+        theirs, back = masks[places], np.argsort(places)
+        numbers, firsts = self._launch(group, jobs[places], starts, theirs, stop)
+        numbers, firsts, masks = numbers[:, back], firsts[back], theirs[back]
         found = []
         for (engine, _, wave), first, last in zip(parts, ends[:-1], ends[1:], strict=True):
             live = masks[first:last, : engine.entries].reshape(wave.masks.shape)
             bounds, variables = numbers[:, first:last]
             found.append(Found(bounds, live.astype(np.bool_), variables, firsts[first:last].astype(np.bool_)))
         return found
-
-    def _balanced(
-        self,
-        group: DeviceDuals,
-        jobs: NDArray[np.int64],
-        groups: NDArray[np.int64],
-        masks: NDArray[np.uint8],
-        stop: Stop,
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """Work on jobs, the longest groups first, so that each block has as many of them; masks are changed."""
-        if len(groups) == 1:
-            return self._launch(group, jobs, groups, masks, stop)
-        sizes, sweeps = np.diff(groups), np.add.reduceat(jobs[:, JOB_SWEEPS], groups[:-1])
-        order = np.argsort(-sweeps, kind="stable")
-        ends = np.concatenate([[0], np.cumsum(sizes[order])])
-        places = np.arange(len(jobs)) + np.repeat(groups[:-1][order] - ends[:-1], sizes[order])
-        theirs = masks[places]
-        numbers, firsts = self._launch(group, jobs[places], ends, theirs, stop)
-        back = np.argsort(places)
-        masks[:] = theirs[back]
-        return numbers[:, back], firsts[back]
 
     def _launch(
         self,
@@ -199,3 +181,14 @@ def _entries(layout: Layout, width: int) -> int:
     hidden, square = layout.hidden, width * width
     n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
     return n * width + (m + 3 * t) * square + int(hidden.star_at[-1]) + n + m
+
+
+def _longest_first(jobs: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return jobs' places in the order of their groups' sweeps, and where groups begin then.
+
+    Blocks take groups in turn: in this order each has as many long ones.
+    """
+    sizes, sweeps = np.diff(groups), np.add.reduceat(jobs[:, JOB_SWEEPS], groups[:-1])
+    order = np.argsort(-sweeps, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(sizes[order])])
+    return np.arange(len(jobs)) + np.repeat(groups[:-1][order] - starts[:-1], sizes[order]), starts
