@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.branching import node_kernels
-from dmcmc.inference.bounds.branching.pool import STUCK, UNDONE, Found, Wave, make_pool, slot_bytes
+from dmcmc.inference.bounds.branching.pool import STUCK, UNDONE, Area, Found, Wave, make_area, make_pool, slot_bytes
 from dmcmc.inference.bounds.dual.soft_kernels import SCRATCH
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.runtime.deadline import Stop
@@ -73,6 +73,7 @@ class CpuEngine:
         self.width, self.workers, self.state = WAVE, _THREADS, state
         self._shape = np.array(state.local.interface_shape, dtype=np.int64)
         self._pool = make_pool(hidden, width, self.slots)
+        self._areas = list[Area]()  # where nodes are worked on, one for each thread that has been at it
 
     def tasks(self, wave: Wave, halt: NDArray[np.uint8]) -> tuple[list[Callable[[], None]], Found]:
         """Return what is to be done for a wave, a call for each of its groups, and where the results will be."""
@@ -87,12 +88,14 @@ class CpuEngine:
         kernel, shares = cast(Callable[..., None], node_kernels.run_nodes), state.shares
 
         def group(first: int, last: int) -> None:
+            area = self._areas.pop() if self._areas else make_area(layout.hidden, width)
             kernel(
-                layout.whole, shares, layout.hidden, layout.slices, self._shape, self._pool,
+                layout.whole, shares, layout.hidden, layout.slices, self._shape, self._pool, area,
                 wave.jobs[first:last], found.masks[first:last], found.bounds[first:last],
                 found.variables[first:last], found.firsts[first:last], state.row_warmth,
                 np.zeros((SCRATCH, width, width), dtype=np.int32), halt,
             )  # fmt: skip
+            self._areas.append(area)
 
         return [partial(group, first, last) for first, last in pairwise(wave.groups.tolist())], found
 

@@ -19,47 +19,51 @@ from dmcmc.inference.bounds.branching.pool import (
     STUCK,
     UNFIT,
 )
-from dmcmc.inference.bounds.dual.graph import LANES, Graph, Shares
+from dmcmc.inference.bounds.branching.store_kernels import fetch, store
+from dmcmc.inference.bounds.dual.graph import Graph, Shares
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD, bound, remove_values
 from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY, ascend, fix
 from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.soft_kernels import padded
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
-from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 
 
+# long: what happens at a node, step by step
 @njit(nogil=True)
-def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, variables, firsts, warmth, scratch, halt):
+def run_nodes(
+    whole, shares, hidden, slices, shape, pool, area, jobs, masks, found, variables, firsts, warmth, scratch, halt
+):
     """Bound some nodes, one after the other, and say where to branch.
 
     jobs (k, JOB) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
     live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
     where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values; warmth float32: the
-    temperature of a node's first sweep. When ``halt`` (1,) uint8 becomes 1, the other nodes stay as they are. Where a
-    row has no tables, those that would inherit them are worth the same.
+    temperature of a node's first sweep. Tables are kept of what has a variable to branch on. When ``halt`` (1,) uint8
+    becomes 1, the other nodes stay as they are. Where a row has no tables, those that would inherit them are worth the
+    same.
     """
     lost = np.int64(0)
     digits = np.zeros(shape.size, dtype=np.int64)
     marginals = np.zeros(shares.unary.shape[1], dtype=np.int64)
+    part, names = Shares(area.unary, area.pair, area.cluster, area.star), area.names
+    graph = Graph(
+        area.domains,
+        area.widths,
+        hidden.pairs,
+        hidden.incident_at,
+        hidden.incident,
+        hidden.triangles,
+        hidden.corners,
+        hidden.star_start,
+        hidden.star_scope,
+        hidden.star_at,
+    )
     for k in range(jobs.shape[0]):
         if halt[0] != 0:
             return
-        target, threshold = jobs[k, JOB_TARGET], jobs[k, JOB_THRESHOLD]
-        part = Shares(pool.unary[target], pool.pair[target], pool.cluster[target], pool.star[target])
-        graph = Graph(
-            pool.domains[target],
-            pool.widths[target],
-            hidden.pairs,
-            hidden.incident_at,
-            hidden.incident,
-            hidden.triangles,
-            hidden.corners,
-            hidden.star_start,
-            hidden.star_scope,
-            hidden.star_at,
-        )
-        names = pool.names[target]
-        if jobs[k, JOB_SOURCE] < 0:
+        source, target, threshold = jobs[k, JOB_SOURCE], jobs[k, JOB_TARGET], jobs[k, JOB_THRESHOLD]
+        if source < 0:
             number = jobs[k, JOB_ROW]
             for q in range(shape.size - 1, -1, -1):
                 digits[q] = number % shape[q]
@@ -69,22 +73,24 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
                 lost = NEVER if fits else UNFIT
                 found[k], variables[k] = lost, STUCK
                 continue
-            pool.constants[target], pool.made[target] = constant, 0
+            made = np.int64(0)
             for v in range(names.shape[0]):
-                graph.domains[v], graph.widths[v] = hidden.domains[v], hidden.widths[v]
+                graph.domains[v] = hidden.domains[v]
                 for i in range(names.shape[1]):
                     names[v, i] = i
         elif lost != 0:
             found[k], variables[k] = lost, STUCK
             continue
-        elif jobs[k, JOB_SOURCE] != target:
-            _copy(pool, jobs[k, JOB_SOURCE], target)
+        else:
+            fetch(pool, source, area)
+            constant, made = pool.constants[source], pool.made[source]
         for v in range(names.shape[0]):
+            graph.widths[v] = padded(graph.domains[v])
             for i in range(graph.domains[v]):
                 if not masks[k, v, names[v, i]]:
                     part.unary[v, i] = DEAD
-        best, fits = _bound_node(
-            graph, part, names, pool, target, threshold, jobs[k, JOB_SWEEPS], warmth, scratch, halt
+        best, made, fits = _bound_node(
+            graph, part, names, constant, made, threshold, jobs[k, JOB_SWEEPS], warmth, scratch, halt
         )
         found[k] = best
         for v in range(names.shape[0]):
@@ -95,15 +101,19 @@ def run_nodes(whole, shares, hidden, slices, shape, pool, jobs, masks, found, va
         variables[k] = STUCK
         if fits and best != NEVER and best >= threshold:
             variables[k] = _choose(graph, part, names, marginals, scratch[0, 0], best - threshold, firsts[k])
+        if variables[k] >= 0:
+            store(pool, target, area, graph)
+            pool.constants[target], pool.made[target] = constant, made
 
 
 @njit(nogil=True)
-def _bound_node(graph, part, names, pool, target, threshold, sweeps, warmth, scratch, halt):
-    """Ascend, and remove values with which the node stays below its threshold; return its bound, and whether it fits.
+def _bound_node(graph, part, names, constant, made, threshold, sweeps, warmth, scratch, halt):
+    """Ascend, and remove values with which the node stays below its threshold.
 
-    A node below its threshold is not worked on any further.
+    Return its bound, how many sweeps have been made in all, ``made`` of them before, and whether it fits. A node below
+    its threshold is not worked on any further.
     """
-    constant, done, fits = pool.constants[target], 0, True
+    done, fits = 0, True
     _take_out(graph, part, names)
     while True:
         best = bound(graph, part)
@@ -115,36 +125,19 @@ def _bound_node(graph, part, names, pool, target, threshold, sweeps, warmth, scr
             best = bound(graph, part)
             break
         until = min(sweeps, done + PRUNE_EVERY)
-        first = pool.made[target]
-        made = ascend(graph, part, first, first + until - done, warmth, done, sweeps, scratch, halt)
-        fits = made == first + until - done or halt[0] != 0
-        pool.made[target] = made
-        done = until
-    return best if best == NEVER else best + constant, fits
-
-
-@njit(nogil=True)
-def _copy(pool, source, target):
-    """Copy a slot; entry by entry, since Numba takes seconds to compile assignments of whole arrays."""
-    copy_entries(pool.unary[source].reshape(-1), pool.unary[target].reshape(-1))
-    copy_entries(pool.pair[source].reshape(-1), pool.pair[target].reshape(-1))
-    copy_entries(pool.cluster[source].reshape(-1), pool.cluster[target].reshape(-1))
-    copy_entries(pool.star[source], pool.star[target])
-    for v in range(pool.domains.shape[1]):
-        pool.domains[target, v] = pool.domains[source, v]
-        pool.widths[target, v] = pool.widths[source, v]
-        for i in range(pool.names.shape[2]):
-            pool.names[target, v, i] = pool.names[source, v, i]
-    pool.constants[target] = pool.constants[source]
-    pool.made[target] = pool.made[source]
+        last = made + until - done
+        reached = ascend(graph, part, made, last, warmth, done, sweeps, scratch, halt)
+        fits = reached == last or halt[0] != 0
+        made, done = reached, until
+    return best if best == NEVER else best + constant, made, fits
 
 
 @njit(nogil=True)
 def _take_out(graph, part, names):
-    """Make the dead values of variables dead in pairs too; pack tables that get narrower."""
+    """Make the dead values of variables dead in pairs too; pack the tables of variables that have less."""
     n, width = names.shape
     keep = np.empty((n, width), dtype=np.int64)
-    counts, packed, olds = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.widths.copy()
+    counts, packed, olds = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_), graph.domains.copy()
     some = False
     for v in range(n):
         for i in range(graph.domains[v]):
@@ -158,7 +151,7 @@ def _take_out(graph, part, names):
                     part.pair[e, i, :] = DEAD
                 else:
                     part.pair[e, :, i] = DEAD
-        packed[v] = 0 < counts[v] <= graph.widths[v] - LANES
+        packed[v] = 0 < counts[v] < graph.domains[v]
         some |= packed[v]
     if not some or graph.star_at.size > 1:  # stars are not padded
         return
@@ -172,8 +165,7 @@ def _take_out(graph, part, names):
             part.unary[v, i] = part.unary[v, keep[v, i]]
             names[v, i] = names[v, keep[v, i]]
         part.unary[v, counts[v] :] = DEAD
-        graph.domains[v] = counts[v]
-        graph.widths[v] = -(-counts[v] // LANES) * LANES
+        graph.domains[v], graph.widths[v] = counts[v], padded(counts[v])
     for e in range(graph.pairs.shape[0]):
         _pack(part.pair[e], graph.pairs[e, 0], graph.pairs[e, 1], keep, counts, packed, olds)
     for t in range(graph.triangles.shape[0]):

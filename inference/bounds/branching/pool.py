@@ -20,20 +20,16 @@ UNFIT = NEVER + 1  # in place of a bound: nothing is known
 UNDONE = NEVER + 2  # in place of a bound: it was not this node's turn
 
 
-class Pool(NamedTuple):
-    """Slots: shares of a hidden graph, see :class:`dmcmc.inference.bounds.dual.graph.Shares`, behind an axis of slots.
+class Area(NamedTuple):
+    """Where a node is worked on: shares of a hidden graph, see :class:`dmcmc.inference.bounds.dual.graph.Shares`.
 
     Attributes
     ----------
-    unary, pair, cluster, star : (slots, ...) int32
-    domains, widths : (slots, n) int64
+    unary, pair, cluster, star : int32
+    domains, widths : (n,) int64
         As the tables are packed now.
-    names : (slots, n, W) int16
+    names : (n, W) int16
         Which value of a variable each place of its tables stands for.
-    constants : (slots,) int64
-        What goes with the fixed interface.
-    made : (slots,) int64
-        Sweeps since the interface was fixed.
     """
 
     unary: NDArray[np.int32]
@@ -43,6 +39,32 @@ class Pool(NamedTuple):
     domains: Ints
     widths: Ints
     names: NDArray[np.int16]
+
+
+class Pool(NamedTuple):
+    """Slots: what areas hold, in as little room as that takes, behind an axis of slots.
+
+    Attributes
+    ----------
+    unary, pair, star : (slots, ...) int32
+    cluster : (slots, t, 3, W, W) int16
+        Entries divided by 2 to the slot's shift.
+    domains : (slots, n) int64
+    names : (slots, n, W) int16
+    shifts : (slots,) int64
+    constants : (slots,) int64
+        What goes with the fixed interface.
+    made : (slots,) int64
+        Sweeps since the interface was fixed.
+    """
+
+    unary: NDArray[np.int32]
+    pair: NDArray[np.int32]
+    cluster: NDArray[np.int16]
+    star: NDArray[np.int32]
+    domains: Ints
+    names: NDArray[np.int16]
+    shifts: Ints
     constants: Ints
     made: Ints
 
@@ -88,8 +110,8 @@ class Found(NamedTuple):
 def slot_bytes(hidden: Graph, width: int) -> int:
     """Return the bytes of a slot."""
     n, square = hidden.domains.size, width * width
-    entries = n * width + (len(hidden.pairs) + 3 * len(hidden.triangles)) * square + int(hidden.star_at[-1])
-    return 4 * entries + n * (2 * width + 16) + 16
+    entries = n * width + len(hidden.pairs) * square + int(hidden.star_at[-1])
+    return 4 * entries + 6 * len(hidden.triangles) * square + n * (2 * width + 8) + 24
 
 
 def make_pool(hidden: Graph, width: int, slots: int) -> Pool:
@@ -98,11 +120,23 @@ def make_pool(hidden: Graph, width: int, slots: int) -> Pool:
     return Pool(
         np.empty((slots, n, width), dtype=np.int32),
         np.empty((slots, m, width, width), dtype=np.int32),
-        np.empty((slots, t, 3, width, width), dtype=np.int32),
+        np.empty((slots, t, 3, width, width), dtype=np.int16),
         np.empty((slots, int(hidden.star_at[-1])), dtype=np.int32),
         np.empty((slots, n), dtype=np.int64),
-        np.empty((slots, n), dtype=np.int64),
         np.empty((slots, n, width), dtype=np.int16),
-        np.empty(slots, dtype=np.int64),
-        np.empty(slots, dtype=np.int64),
+        *(np.empty(slots, dtype=np.int64) for _ in range(3)),
+    )
+
+
+def make_area(hidden: Graph, width: int) -> Area:
+    """Return room to work on a node in."""
+    n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
+    return Area(
+        np.empty((n, width), dtype=np.int32),
+        np.empty((m, width, width), dtype=np.int32),
+        np.empty((t, 3, width, width), dtype=np.int32),
+        np.empty(int(hidden.star_at[-1]), dtype=np.int32),
+        np.empty(n, dtype=np.int64),
+        np.empty(n, dtype=np.int64),
+        np.empty((n, width), dtype=np.int16),
     )

@@ -23,6 +23,7 @@ from dmcmc.inference.bounds.dual.tables.power_kernels import (
 )
 from dmcmc.inference.bounds.dual.tables.product_kernels import NARROW, larger_narrow, plus_times
 from dmcmc.inference.bounds.dual.tables.product_kernels import ROWS as BAND
+from dmcmc.inference.bounds.dual.tables.vectors import LANES
 from dmcmc.inference.runtime.compile import njit
 
 SCRATCH = 6  # tables that sweeps work in: two for products, four that smoothed ones take
@@ -40,14 +41,21 @@ def cooled(warmth, sweep, sweeps):
     return np.float32(warmth * COLD ** np.float32(sweep / warm)) if sweep < warm else np.float32(0)
 
 
+@njit(nogil=True)
+def padded(size):
+    """Return a number of columns with those that make it a multiple of 8."""
+    return (size + LANES - 1) // LANES * LANES
+
+
 @njit(nogil=True, error_model="numpy")
 def soft_plus(left, right, out, rows, inner, columns, temperature, room):
     """Set out[i, j] to about T log of the sum over k of exp((left[i, k] + right[k, j]) / T), no less than the maximum.
 
-    ``room`` is (4, W, W) int32; rows, inner and columns are multiples of 8.
+    ``room`` is (4, W, W) int32; ``rows`` is a multiple of 4, ``columns`` of 8, ``inner`` any number from 1 on, where
+    what is behind so many entries of a row of ``left``, up to a multiple of 8, is dead.
     """
     slope = np.float32(STEP * _OF_E / temperature)
-    powers_of_rows(left, rows, inner, slope, room[3, 0], room[0])
+    powers_of_rows(left, rows, padded(inner), slope, room[3, 0], room[0])
     powers_of_columns(right, inner, columns, slope, room[3, 1], room[1])
     plus_times(room[0].view(np.float32), room[1].view(np.float32), room[2].view(np.float32), rows, inner, columns)
     _take_logarithms(left, right, out, rows, inner, columns, temperature, slope, room)
@@ -57,7 +65,7 @@ def soft_plus(left, right, out, rows, inner, columns, temperature, room):
 def soft_plus_turned(turned, right, out, rows, inner, columns, temperature, room):
     """As :func:`soft_plus` of ``turned`` transposed, (inner, rows), and ``right``."""
     slope = np.float32(STEP * _OF_E / temperature)
-    powers_of_columns(turned, inner, rows, slope, room[3, 0], room[0])
+    powers_of_columns(turned, inner, padded(rows), slope, room[3, 0], room[0])
     powers_of_columns(right, inner, columns, slope, room[3, 1], room[1])
     plus_times(room[0].view(np.float32).T, room[1].view(np.float32), room[2].view(np.float32), rows, inner, columns)
     _take_logarithms(turned.T, right, out, rows, inner, columns, temperature, slope, room)
@@ -70,10 +78,10 @@ def _take_logarithms(left, right, out, rows, inner, columns, temperature, slope,
     exact, bits, tops, best = room[0], room[2], room[3, 0], room[3, 1]
     for i in range(0, rows, BAND):
         for j in range(0, columns, NARROW):
-            few = 0
-            for row in range(i, i + BAND):
+            few, last = 0, min(rows, i + BAND)
+            for row in range(i, last):
                 few |= logarithms(bits, tops, best, row, j, back, up, out)
             if few != 0:
                 larger_narrow(left, right, exact, i, j, inner)
-                for row in range(i, i + BAND):
+                for row in range(i, last):
                     put_where_few(bits, exact, row, j, out)

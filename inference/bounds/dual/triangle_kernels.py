@@ -12,7 +12,7 @@ from dmcmc.inference.bounds.dual.pair_kernels import THRESHOLD
 from dmcmc.inference.bounds.dual.soft_kernels import soft_plus, soft_plus_turned
 from dmcmc.inference.bounds.dual.tables.hand_back_kernels import hand_back
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
-from dmcmc.inference.bounds.dual.tables.product_kernels import max_plus
+from dmcmc.inference.bounds.dual.tables.product_kernels import FEW, max_plus
 from dmcmc.inference.bounds.dual.tables.shift_kernels import add_to_columns, add_to_rows
 from dmcmc.inference.bounds.dual.tables.take_in_kernels import take_in
 from dmcmc.inference.bounds.dual.tables.turn_kernels import turn
@@ -29,6 +29,12 @@ def marginal(left, right, out, rows, inner, columns, temperature, room):
 
 
 @njit(nogil=True)
+def whole_bands(rows):
+    """Return so many rows of a product with those, of dead entries, that it is made with."""
+    return (rows + FEW - 1) // FEW * FEW
+
+
+@njit(nogil=True)
 def triangle_pass(graph, shares, temperature, scratch, halt):
     """Level every triangle with its pairs; ``scratch`` is (6, W, W) int32. False if an entry left the limits.
 
@@ -42,25 +48,26 @@ def triangle_pass(graph, shares, temperature, scratch, halt):
         if halt[0] != 0:
             break
         a, b, c = graph.corners[t, 0], graph.corners[t, 1], graph.corners[t, 2]
-        wa, wb, wc = graph.widths[a], graph.widths[b], graph.widths[c]
+        da, db, dc = graph.domains[a], graph.domains[b], graph.domains[c]
+        wb, wc = graph.widths[b], graph.widths[c]
         cluster = shares.cluster[t]
         ab, ac, bc = cluster[0], cluster[1], cluster[2]
         pair_ab = shares.pair[graph.triangles[t, 0]]
         pair_ac = shares.pair[graph.triangles[t, 1]]
         pair_bc = shares.pair[graph.triangles[t, 2]]
-        take_in(ab, pair_ab, wa, wb)
-        take_in(ac, pair_ac, wa, wc)
-        take_in(bc, pair_bc, wb, wc)
+        take_in(ab, pair_ab, da, wb)
+        take_in(ac, pair_ac, da, wc)
+        take_in(bc, pair_bc, db, wc)
         turn(bc, turned, wb, wc)
-        marginal(ac, turned, rest, wa, wc, wb, temperature, room)
-        fits = hand_back(ab, pair_ab, rest, third, wa, wb)
-        marginal(ab, bc, rest, wa, wb, wc, temperature, room)
-        fits &= hand_back(ac, pair_ac, rest, half, wa, wc)
+        marginal(ac, turned, rest, whole_bands(da), dc, wb, temperature, room)
+        fits = hand_back(ab, pair_ab, rest, third, da, wb)
+        marginal(ab, bc, rest, whole_bands(da), db, wc, temperature, room)
+        fits &= hand_back(ac, pair_ac, rest, half, da, wc)
         if temperature > 0:
-            soft_plus_turned(ab, ac, rest, wb, wa, wc, temperature, room)
+            soft_plus_turned(ab, ac, rest, whole_bands(db), da, wc, temperature, room)
         else:
-            max_plus(ab.T, ac, rest, wb, wa, wc)
-        fits &= hand_back(bc, pair_bc, rest, whole, wb, wc)
+            max_plus(ab.T, ac, rest, whole_bands(db), da, wc)
+        fits &= hand_back(bc, pair_bc, rest, whole, db, wc)
         if not fits:
             return False
     return True

@@ -10,7 +10,7 @@ from numba import cuda, float32, int32
 
 from dmcmc.inference.bounds.dual.cuda.block_kernels import CELLS, EDGE, tile_of
 from dmcmc.inference.bounds.dual.cuda.soft_kernels import APART, above, rounding_of, slope_at
-from dmcmc.inference.bounds.dual.pair_kernels import DEAD
+from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
 from dmcmc.inference.bounds.dual.tables.power_kernels import LEAST
 
 _DEEP = 4  # terms that a thread takes at once
@@ -44,7 +44,7 @@ def add_powers(tiles, powers, slot, octets, inner, i0, j0, sums):
 
 @cuda.jit(device=True)
 def find_logarithms(tiles, powers, count, slot, octets, temperature, i0, j0, sums, best):
-    """Set a tile (int32) to what its sums stand for, DEAD where one may have lost all; whether one is."""
+    """Set a tile (int32) to what its sums stand for, DEAD where one may have lost all; whether one has that is live."""
     bands = len(octets)
     width, line = np.uint32(8 * bands), np.uint32(8 * bands + APART)
     edge, across, down = tile_of(bands)
@@ -59,5 +59,5 @@ def find_logarithms(tiles, powers, count, slot, octets, temperature, i0, j0, sum
             total = sums[q * EDGE + p]
             value = np.int32(np.int32(top + others[p]) + above(total, back))
             best[q * EDGE + p] = DEAD if total < LEAST else value
-            low = low or total < LEAST
+            low = low or (total < LEAST and min(top, others[p]) >= THRESHOLD)  # else it is dead in any case
     return low

@@ -9,7 +9,7 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entries import DEAD
+from dmcmc.inference.bounds.dual.tables.entries import DEAD, THRESHOLD
 from dmcmc.inference.bounds.dual.tables.vectors import (
     FLOAT,
     INTEGER,
@@ -52,10 +52,14 @@ def _naive_of_row(table, i, columns, slope, tops, out):
 
 
 def _naive_logarithms(bits, tops, best, i, j, back, up, out):
-    """Write the logarithms of some sums of row i, their tops added; return whether a sum is too small."""
+    """Write the logarithms of some sums of row i, their tops added; return whether one is too small that matters.
+
+    Where a top is dead, so is the sum.
+    """
     beyond = ((bits[i, j : j + LANES].astype(np.float32) - PRODUCT) * back).astype(np.int32)
-    out[i, j : j + LANES] = tops[i] + best[j : j + LANES] + (beyond + up)
-    return int((bits[i, j : j + LANES].view(np.float32) < LEAST).any())
+    dead = np.minimum(tops[i], best[j : j + LANES]) < THRESHOLD
+    out[i, j : j + LANES] = np.where(dead, DEAD, tops[i] + best[j : j + LANES] + (beyond + up))
+    return int((~dead & (bits[i, j : j + LANES].view(np.float32) < LEAST)).any())
 
 
 def _naive_put_where_few(bits, exact, i, j, out):
@@ -120,9 +124,13 @@ else:
         found = bits.load(i, j, _INTEGERS)
         beyond = builder.fsub(builder.sitofp(found, _FLOATS), constant(FLOAT, LANES, float(PRODUCT)))
         beyond = builder.fptosi(builder.fmul(beyond, splat(builder, back, LANES)), _INTEGERS)
-        top = builder.add(splat(builder, tops.load(None, i, INTEGER), LANES), best.load(None, j, _INTEGERS))
-        out.store(i, j, builder.add(top, builder.add(beyond, splat(builder, up, LANES))))
-        return builder.zext(builder.bitcast(_few(builder, found), ir.IntType(LANES)), ir.IntType(64))
+        left, right = splat(builder, tops.load(None, i, INTEGER), LANES), best.load(None, j, _INTEGERS)
+        value = builder.add(builder.add(left, right), builder.add(beyond, splat(builder, up, LANES)))
+        lower = builder.select(builder.icmp_signed("<", left, right), left, right)
+        live = builder.icmp_signed(">=", lower, constant(INTEGER, LANES, int(THRESHOLD)))
+        out.store(i, j, builder.select(live, value, _DEADS))
+        few = builder.and_(_few(builder, found), live)
+        return builder.zext(builder.bitcast(few, ir.IntType(LANES)), ir.IntType(64))
 
     def _emit_put_where_few(context, builder, signature, arguments):
         bits, exact, i, j, out = arguments
