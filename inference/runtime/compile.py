@@ -131,6 +131,18 @@ def cuda_jit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     return decorate
 
 
+def cuda_part(function: Callable[..., Any]) -> Any:
+    """Return a function of the GPU that is compiled into whoever calls it, however long it is.
+
+    By itself it would not know that its arrays are in shared memory, which takes slower instructions.
+    """
+    from numba import cuda
+
+    if numba.config.ENABLE_CUDASIM:
+        return cuda.jit(device=True)(function)
+    return cuda.jit(device=True, forceinline=True)(function)
+
+
 def writable(array: Array) -> Array:
     """Return an array, or a copy of one that cannot be written: what is compiled for both would be compiled twice."""
     return array if array.flags.writeable else array.copy()

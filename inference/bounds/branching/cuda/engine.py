@@ -38,7 +38,7 @@ def load_kernels(width: int) -> None:
     """Compile the kernel for tables of so many columns, or find it on disk."""
     device = shared_device()
     ints, longs, bytes_ = (device.buffer("kernels", 1, np.dtype(t)) for t in (np.int32, np.int64, np.uint8))
-    words = (ints, longs, ints, longs, longs, ints, 0, longs, longs, longs, bytes_, bytes_, 0, longs)
+    words = (ints, longs, ints, longs, longs, ints, ints, 0, ints, 0, longs, longs, longs, bytes_, bytes_, 0, longs)
     device.load(node_kernels.run_nodes, (*words, 0, (0,) * (width // 8)))
 
 
@@ -59,13 +59,15 @@ class NodePool:
         self.device, self._sharers = shared_device(), sharers
         agents, self._blocks = len(group.layouts), group.blocks
         self._columns = group.width
-        self._slot = max(_entries(layout, group.width) for layout in group.layouts)
+        self._slot, self._area = (
+            max(sizes) for sizes in zip(*(_words(layout, group.width) for layout in group.layouts), strict=True)
+        )
         self._mask = max(layout.n_hidden for layout in group.layouts) * group.width
         room = int(_SHARE * min(self.device.limit, self.device.unused())) // max(1, sharers)
         self.slots, self.width = min(room // (4 * self._slot) // agents, _MOST * group.blocks), _WAVE * group.blocks
         self._work = self.device.lease(agents * self.slots * self._slot, np.dtype(np.int32), self)
         self._notes = self.device.lease(agents * self.slots * node_kernels.NOTE, _LONG, self)
-        self._taken, self.busy = 0, 0.0
+        self._taken, self._many, self.busy = 0, self._blocks, 0.0
 
     def take(self) -> int:
         """Return the first slot of an agent that has none yet."""
@@ -120,7 +122,7 @@ class NodePool:
         device, count = self.device, len(jobs)
         numbers, firsts = np.full((2, count), STUCK, dtype=np.int64), np.zeros((count, self._columns), dtype=np.uint8)
         numbers[0] = UNDONE
-        first, last, many = 0, len(groups) - 1, self._blocks
+        first, last, many = 0, len(groups) - 1, self._many
         while first < last and not (stop is not NO_STOP and stop.over):
             start, end = time.perf_counter(), min(last, first + many)
             these = slice(int(groups[first]), int(groups[end]))
@@ -128,12 +130,15 @@ class NodePool:
             bounds, variables = (device.buffer(f"node {name}", count, _LONG) for name in ("bounds", "variables"))
             best = device.buffer("node firsts", firsts.size, _BYTE)
             live = device.upload("node masks", own)
-            room = device.buffer("node marginals", (end - first) * (self._mask + self._mask // self._columns), _LONG)
+            blocks = min(end - first, self._blocks)
+            areas = device.buffer("node areas", blocks * self._area, np.dtype(np.int32))
+            room = device.buffer("node marginals", blocks * (self._mask + self._mask // self._columns), _LONG)
             group.launch(
-                node_kernels.run_nodes, end - first,
+                node_kernels.run_nodes, blocks,
                 device.upload("node jobs", jobs[these].reshape(-1)),
                 device.upload_shaped("node groups", groups[first : end + 1] - groups[first]),
-                self._work, self._slot, self._notes, bounds, variables, best, live, self._mask, room,
+                device.upload("node turn", np.zeros(1, dtype=np.int32)),
+                areas, self._area, self._work, self._slot, self._notes, bounds, variables, best, live, self._mask, room,
             )  # fmt: skip
             size = these.stop - these.start
             bounds[:size].copy_to_host(numbers[0, these])
@@ -145,6 +150,7 @@ class NodePool:
             if took < _SHORT:
                 many *= 2
             first = end
+        self._many = max(self._blocks, min(many, last))
         return numbers, firsts
 
 
@@ -176,11 +182,12 @@ class GpuEngine:
         self.entries = state.layout.n_hidden * state.width
 
 
-def _entries(layout: Layout, width: int) -> int:
-    """Return the words of a node's tables, and of their maxima."""
+def _words(layout: Layout, width: int) -> tuple[int, int]:
+    """Return the words of a node's tables as they are kept, and where they are worked on."""
     hidden, square = layout.hidden, width * width
-    n, m, t = hidden.domains.size, len(hidden.pairs), len(hidden.triangles)
-    return n * width + (m + 3 * t) * square + int(hidden.star_at[-1]) + n + m
+    n, m, t, stars = hidden.domains.size, len(hidden.pairs), len(hidden.triangles), int(hidden.star_at[-1])
+    kept = n * width + m * square + 3 * t * square // 2 + stars + n * width // 4 + n
+    return kept, n * width + (m + 3 * t) * square + stars + n + m + n + n * width
 
 
 def _longest_first(jobs: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """Nodes of a search in rows by blocks of GPU threads; see the kernels of the CPU, with whose nodes these agree.
 
-To the bit they agree where there are no warm sweeps: those add up in another order. Tables are not packed here: their
-width is a constant of the compiled kernel.
+To the bit they agree where there are no warm sweeps: those add up in another order. Tables are packed to the values
+that are left, as there; their width, and so where rows begin, stays: it is a constant of the compiled kernel.
 """
 
 import numpy as np
@@ -22,6 +22,8 @@ from dmcmc.inference.bounds.branching.pool import (
     STUCK,
     UNFIT,
 )
+from dmcmc.inference.bounds.branching.cuda.pack_kernels import pack
+from dmcmc.inference.bounds.branching.cuda.store_kernels import fetch, name_values, store
 from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere, shared_words
 from dmcmc.inference.bounds.dual.cuda.fix_kernels import fix
 from dmcmc.inference.bounds.dual.cuda.row_kernels import (
@@ -40,7 +42,7 @@ from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     row_warmth_of,
 )
 from dmcmc.inference.bounds.dual.cuda.words import (
-    DOMAINS,
+    COUNTS_AT,
     ENDS,
     ENTRIES,
     INCIDENT,
@@ -57,10 +59,9 @@ from dmcmc.inference.bounds.dual.cuda.words import (
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
 from dmcmc.inference.bounds.dual.row_kernels import PRUNE_EVERY
 from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.runtime.compile import cuda_jit
+from dmcmc.inference.runtime.compile import cuda_jit, cuda_part
 
-NOTE = 2  # words that go with a slot: its row's constant, sweeps made
-_COPIED = 8  # entries that a thread takes before it writes the first
+NOTE = 3  # words that go with a slot: its row's constant, sweeps made, by how many bits triangles' tables are shifted
 
 
 @cuda.jit(device=True)
@@ -85,24 +86,6 @@ def take_out(words, g, part, octets):
 
 
 @cuda.jit(device=True)
-def copy_all(source, target, size):
-    """Copy so many entries, some of a thread's at a time."""
-    taken = cuda.local.array(_COPIED, int32)
-    threads = np.uint32(cuda.blockDim.x)
-    at, end = np.uint32(cuda.threadIdx.x), np.uint32(size)
-    while at < end:
-        for q in range(_COPIED):
-            place = np.uint32(at + np.uint32(q) * threads)
-            if place < end:
-                taken[q] = source[place]
-        for q in range(_COPIED):
-            place = np.uint32(at + np.uint32(q) * threads)
-            if place < end:
-                target[place] = taken[q]
-        at = np.uint32(at + np.uint32(_COPIED) * threads)
-
-
-@cuda.jit(device=True)
 def find_marginals(words, g, part, marginals, octets):
     """Set what each value is worth in the tables over its variable and its pairs; NEVER where it is not live."""
     width = np.int32(8 * len(octets))
@@ -120,7 +103,7 @@ def find_marginals(words, g, part, marginals, octets):
             at = np.int32(words[side + TABLE] + (i * width if is_first else i))
             step = np.int32(1) if is_first else width
             best = DEAD
-            for _ in range(words[words[g + DOMAINS] + words[side + OTHER]]):
+            for _ in range(part[np.uint32(words[g + COUNTS_AT] + words[side + OTHER])]):
                 best = max(best, part[np.uint32(at)])
                 at = np.int32(at + step)
             value += best
@@ -150,7 +133,7 @@ def score(words, g, part, marginals, octets):
 
 
 @cuda.jit(device=True)
-def choose(words, g, marginals, slack, first, octets):
+def choose(words, g, part, marginals, slack, first, octets):
     """Return the variable with the highest score, LEAF if there is none; ``first`` becomes its best values."""
     width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
     chosen, highest = np.int64(LEAF), np.int64(-1)
@@ -158,7 +141,10 @@ def choose(words, g, marginals, slack, first, octets):
         if marginals[n * width + v] > highest:
             chosen, highest = np.int64(v), marginals[n * width + v]
     for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
-        first[i], live, above = 0, np.int32(0), np.int32(0)
+        first[i] = 0
+    cuda.syncthreads()
+    for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
+        live, above = np.int32(0), np.int32(0)
         if chosen >= 0 and marginals[chosen * width + i] != NEVER:
             mine = marginals[chosen * width + i]
             for j in range(width):
@@ -169,26 +155,58 @@ def choose(words, g, marginals, slack, first, octets):
                         above += np.int32(1)
         if live > 0:
             one = highest // live >= slack >> FAR
-            first[i] = above < (np.int32(1) if one else max(np.int32(1), np.int32(live // PART)))
+            if above < (np.int32(1) if one else max(np.int32(1), np.int32(live // PART))):
+                first[part[np.uint32(words[g + ENTRIES] + chosen * width + i)]] = 1
     return chosen
 
 
 @cuda.jit(device=True)
-def bound_node(words, g, part, parts, tiles, octets, room, note, threshold, sweeps, warmth):
-    """Ascend, and remove values; return the node's bound, and whether its entries are within the limits.
+def mark_live(words, g, part, mask, octets):
+    """Set which values are live in ``mask``, where values that were gone before have 0."""
+    width, names = np.int32(8 * len(octets)), np.int32(words[g + ENTRIES])
+    for i in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * width), np.int32(cuda.blockDim.x)):
+        v = np.int32(i // width)
+        if i - v * width < part[np.uint32(words[g + COUNTS_AT] + v)]:
+            mask[v * width + part[np.uint32(names + i)]] = part[np.uint32(i)] >= THRESHOLD
+
+
+@cuda.jit(device=True)
+def leave_out(words, g, part, mask, octets):
+    """Make values dead that a node is without."""
+    width, names = np.int32(8 * len(octets)), np.int32(words[g + ENTRIES])
+    for i in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * width), np.int32(cuda.blockDim.x)):
+        v = np.int32(i // width)
+        if i - v * width < part[np.uint32(words[g + COUNTS_AT] + v)]:
+            if mask[v * width + part[np.uint32(names + i)]] == 0:
+                part[np.uint32(i)] = DEAD
+    cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def clear(words, g, mask, octets):
+    """Set 0 for all values in ``mask``."""
+    for i in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * 8 * len(octets)), np.int32(cuda.blockDim.x)):
+        mask[i] = 0
+    cuda.syncthreads()
+
+
+@cuda_part
+def bound_node(words, g, part, parts, keep, tiles, octets, room, constant, made, threshold, sweeps, warmth):
+    """Ascend, and remove values; return the node's bound, the sweeps made in all, ``made`` of them before, and whether
+    its entries are within the limits.
 
     ``warmth`` (float32) is the temperature of the first sweep.
     """
-    constant, made = note[0], np.int32(note[1])
-    cuda.syncthreads()
     done, fits = np.int32(0), True
     take_out(words, g, part, octets)
+    pack(words, g, part, keep, octets)
     while True:
         best = bound(words, g, part, parts, octets)
         if best == NEVER or constant + best < threshold:
             break
         remove_values(words, g, part, octets, best, constant, threshold)
         take_out(words, g, part, octets)
+        pack(words, g, part, keep, octets)
         if not fits or done >= sweeps:
             best = bound(words, g, part, parts, octets)
             break
@@ -198,40 +216,52 @@ def bound_node(words, g, part, parts, tiles, octets, room, note, threshold, swee
         fits = reached == last
         made, done = np.int32(reached), until
         cuda.syncthreads()
+    return np.int64(NEVER) if best == NEVER else best + constant, made, fits
+
+
+@cuda.jit(device=True)
+def next_of(turn, told):
+    """Return the next number for the block; ``told`` (1,) int32 is shared."""
+    cuda.syncthreads()
     if cuda.threadIdx.x == 0:
-        note[1] = made
-    return np.int64(NEVER) if best == NEVER else best + constant, fits
+        told[0] = cuda.atomic.add(turn, 0, 1)
+    cuda.syncthreads()
+    return told[0]
 
 
 @cuda_jit(max_registers=REGISTERS)
 def run_nodes(
-    words, agents, arena, jobs, groups, work, slot, notes, found, variables, firsts, masks, mask_size, marginals, room,
-    octets,
+    words, agents, arena, jobs, groups, turn, areas, area, work, slot, notes, found, variables, firsts, masks,
+    mask_size, marginals, room, octets,
 ):  # fmt: skip
-    """Bound nodes: a block takes one group of jobs after the other.
+    """Bound nodes: a block takes the next group of jobs, until there is none.
 
-    jobs (int64, JOB words each), groups (g + 1,) int64; work (int32), ``slot`` entries each; notes (int64),
-    :data:`NOTE` words a slot; found, variables (jobs,) int64; firsts (jobs × W,) uint8; masks (jobs × mask_size,)
-    uint8, an agent's n × W first: values that may be live, in the end those that are; marginals (blocks ×
-    (mask_size + mask_size / W),) int64: room. Where a row has no tables, those of its group that would inherit them
-    are worth the same.
+    jobs (int64, JOB words each), groups (g + 1,) int64; turn (1,) int32: 0 at first; areas (int32), ``area`` entries for each block, where it works;
+    work (int32), ``slot`` entries each; notes (int64), :data:`NOTE` words a slot; found, variables (jobs,) int64;
+    firsts (jobs × W,) uint8; masks (jobs × mask_size,) uint8, an agent's n × W first: values that may be live, in the
+    end those that are; marginals (blocks × (mask_size + mask_size / W),) int64: room. Tables are kept of what has a
+    variable to branch on. Where a row has no tables, those of its group that would inherit them are worth the same.
     """
     tiles = shared_words()
     parts = cuda.shared.array(PARTS, int64)
     digits = cuda.shared.array(DIGITS, int32)
-    tid, threads, width = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x), np.int32(8 * len(octets))
-    each = np.int64(mask_size + mask_size // width)
-    own = marginals[np.int64(cuda.blockIdx.x) * each : (np.int64(cuda.blockIdx.x) + 1) * each]
-    for group in range(cuda.blockIdx.x, groups.size - 1, cuda.gridDim.x):
+    told = cuda.shared.array(1, int32)  # to all threads of the block
+    tid, width = np.int32(cuda.threadIdx.x), np.int32(8 * len(octets))
+    each, block = np.int64(mask_size + mask_size // width), np.int64(cuda.blockIdx.x)
+    own, part = marginals[block * each : (block + 1) * each], areas[block * area : (block + 1) * area]
+    while True:
+        group = next_of(turn, told)
+        if group >= groups.size - 1:
+            break
         lost = np.int64(0)
         for job in range(groups[group], groups[group + 1]):
             cuda.syncthreads()
             agent = jobs[job * JOB + JOB_AGENT] * AGENT
             whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
-            tables, size = arena[agents[agent + BASE] :], np.int32(words[hidden + N] * width)
+            tables = arena[agents[agent + BASE] :]
             target, source = jobs[job * JOB + JOB_TARGET], jobs[job * JOB + JOB_SOURCE]
             threshold = jobs[job * JOB + JOB_THRESHOLD]
-            part, note = work[target * slot : (target + 1) * slot], notes[target * NOTE : (target + 1) * NOTE]
+            constant, made = np.int64(0), np.int32(0)
             if source < 0:
                 if tid == 0:
                     number = jobs[job * JOB + JOB_ROW]
@@ -248,34 +278,36 @@ def run_nodes(
                         found[job] = lost
                         variables[job] = STUCK
                     continue
-                if tid == 0:
-                    note[0] = constant
-                    note[1] = 0
+                name_values(words, hidden, part, octets)
             elif lost != 0:
                 if tid == 0:
                     found[job] = lost
                     variables[job] = STUCK
                 continue
-            elif source != target:
-                copy_all(work[source * slot : (source + 1) * slot], part, words[hidden + ENTRIES])
-                if tid == 0:
-                    note[0] = notes[source * NOTE]
-                    note[1] = notes[source * NOTE + 1]
+            else:
+                constant, made = notes[source * NOTE], np.int32(notes[source * NOTE + 1])
+                shift = np.int32(notes[source * NOTE + 2])
+                fetch(words, hidden, work[source * slot : (source + 1) * slot], part, shift, octets)
             cuda.syncthreads()
             mask, first = masks[job * mask_size : (job + 1) * mask_size], firsts[job * width : (job + 1) * width]
-            for i in range(tid, size, threads):
-                if mask[i] == 0:
-                    part[np.uint32(i)] = DEAD
-            cuda.syncthreads()
+            leave_out(words, hidden, part, mask, octets)
             sweeps, warmth = jobs[job * JOB + JOB_SWEEPS], row_warmth_of(agents, agent)
-            best, fits = bound_node(words, hidden, part, parts, tiles, octets, room, note, threshold, sweeps, warmth)
-            for i in range(tid, size, threads):
-                mask[i] = part[np.uint32(i)] >= THRESHOLD
+            best, made, fits = bound_node(
+                words, hidden, part, parts, own, tiles, octets, room, constant, made, threshold, sweeps, warmth
+            )
+            clear(words, hidden, mask, octets)
+            mark_live(words, hidden, part, mask, octets)
             chosen = np.int64(STUCK)
             if fits and best != NEVER and best >= threshold:
                 find_marginals(words, hidden, part, own, octets)
                 score(words, hidden, part, own, octets)
-                chosen = choose(words, hidden, own, best - threshold, first, octets)
+                chosen = choose(words, hidden, part, own, best - threshold, first, octets)
+            if chosen >= 0:
+                shift = store(words, hidden, part, work[target * slot : (target + 1) * slot], told, octets)
+                if tid == 0:
+                    notes[target * NOTE] = constant
+                    notes[target * NOTE + 1] = made
+                    notes[target * NOTE + 2] = shift
             if tid == 0:
                 found[job] = best
                 variables[job] = chosen
