@@ -7,7 +7,6 @@ A value that is left moves to the first free place of its variable, in all table
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere
 from dmcmc.inference.bounds.dual.cuda.words import (
     CLIQUE,
     CLIQUES,
@@ -33,17 +32,16 @@ def pack(words, g, part, keep, octets):
     width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
     counts, names = np.int32(words[g + COUNTS_AT]), np.int32(words[g + ENTRIES])
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
-    some = False
     for v in range(tid, n, threads):
         d, left = part[np.uint32(counts + v)], np.int32(0)
         for i in range(d):
             if part[np.uint32(v * width + i)] >= THRESHOLD:
                 keep[v * width + left] = i
                 left = np.int32(left + 1)
-        fewer = 0 < left < d
-        keep[n * width + v] = left if fewer else _STAYS
-        some = some or fewer
-    if not anywhere(some) or words[g + STARS] > 0:  # stars are not padded
+        keep[n * width + v] = left if 0 < left < d else _STAYS
+    cuda.syncthreads()
+    some = words[g + STARS] == 0 and some_have_fewer(keep, np.int32(n * width), n)  # stars are not padded
+    if not some:
         return
     for v in range(tid, n, threads):
         if keep[n * width + v] != _STAYS:
@@ -68,6 +66,19 @@ def pack(words, g, part, keep, octets):
         if keep[n * width + v] != _STAYS:
             part[np.uint32(counts + v)] = np.int32(keep[n * width + v])
     cuda.syncthreads()
+
+
+@cuda.jit(device=True)
+def some_have_fewer(keep, at, n):
+    """Return whether a variable has fewer values than before; every thread looks at all.
+
+    To ask all threads what each has seen is not safe here: the compiler may give those that have seen nothing a barrier
+    of their own.
+    """
+    for v in range(n):
+        if keep[at + v] != _STAYS:
+            return True
+    return False
 
 
 @cuda.jit(device=True)
