@@ -8,6 +8,8 @@ that are left, as there; their width, and so where rows begin, stays: it is a co
 import numpy as np
 from numba import cuda, int32, int64
 
+from dmcmc.inference.bounds.branching.cuda.pack_kernels import pack
+from dmcmc.inference.bounds.branching.cuda.store_kernels import fetch, name_values, store
 from dmcmc.inference.bounds.branching.pool import (
     FAR,
     JOB,
@@ -22,8 +24,6 @@ from dmcmc.inference.bounds.branching.pool import (
     STUCK,
     UNFIT,
 )
-from dmcmc.inference.bounds.branching.cuda.pack_kernels import pack
-from dmcmc.inference.bounds.branching.cuda.store_kernels import fetch, name_values, store
 from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere, shared_words
 from dmcmc.inference.bounds.dual.cuda.fix_kernels import fix
 from dmcmc.inference.bounds.dual.cuda.row_kernels import (

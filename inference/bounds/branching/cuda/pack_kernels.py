@@ -7,6 +7,7 @@ A value that is left moves to the first free place of its variable, in all table
 import numpy as np
 from numba import cuda
 
+from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere
 from dmcmc.inference.bounds.dual.cuda.words import (
     CLIQUE,
     CLIQUES,
@@ -32,16 +33,17 @@ def pack(words, g, part, keep, octets):
     width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
     counts, names = np.int32(words[g + COUNTS_AT]), np.int32(words[g + ENTRIES])
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
+    some = False
     for v in range(tid, n, threads):
         d, left = part[np.uint32(counts + v)], np.int32(0)
         for i in range(d):
             if part[np.uint32(v * width + i)] >= THRESHOLD:
                 keep[v * width + left] = i
                 left = np.int32(left + 1)
-        keep[n * width + v] = left if 0 < left < d else _STAYS
-    cuda.syncthreads()
-    some = words[g + STARS] == 0 and some_have_fewer(keep, np.int32(n * width), n)  # stars are not padded
-    if not some:
+        fewer = 0 < left < d
+        keep[n * width + v] = left if fewer else _STAYS
+        some = some or fewer
+    if not anywhere(some) or words[g + STARS] > 0:  # stars are not padded
         return
     for v in range(tid, n, threads):
         if keep[n * width + v] != _STAYS:
@@ -69,19 +71,6 @@ def pack(words, g, part, keep, octets):
 
 
 @cuda.jit(device=True)
-def some_have_fewer(keep, at, n):
-    """Return whether a variable has fewer values than before; every thread looks at all.
-
-    To ask all threads what each has seen is not safe here: the compiler may give those that have seen nothing a barrier
-    of their own.
-    """
-    for v in range(n):
-        if keep[at + v] != _STAYS:
-            return True
-    return False
-
-
-@cuda.jit(device=True)
 def table_of(words, g, table, width):
     """Return where a pair's table is, or behind those a triangle's, and the variables of its rows and its columns."""
     square, pairs = np.int32(width * width), np.int32(words[g + PAIRS])
@@ -92,8 +81,10 @@ def table_of(words, g, table, width):
     clique = np.int32(words[g + CLIQUES] + t * CLIQUE)
     corners = np.int32(clique + CORNER)
     row, column = np.int32(1 if k == 2 else 0), np.int32(1 if k == 0 else 2)
-    return np.int32(words[clique + CLUSTER] + k * square), np.int32(words[corners + row]), np.int32(
-        words[corners + column]
+    return (
+        np.int32(words[clique + CLUSTER] + k * square),
+        np.int32(words[corners + row]),
+        np.int32(words[corners + column]),
     )
 
 

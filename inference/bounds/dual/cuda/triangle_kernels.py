@@ -96,9 +96,7 @@ def level_some(words, g, begin, tables, tiles, own, count, octets, temperature, 
     )
     meet(alone)
     over = (
-        level_side(
-            words, g, begin, tables, tiles, own, count, octets, 2, np.float32(1), temperature, only, lane, lanes
-        )
+        level_side(words, g, begin, tables, tiles, own, count, octets, 2, np.float32(1), temperature, only, lane, lanes)
         or over
     )
     meet(alone)
