@@ -80,6 +80,24 @@ def test_files_that_are_named_kernels_are_exempt_from_type_checks_and_no_others_
     assert [file.path for file in CODE if file.compiled and not file.text.startswith(HEAD)] == []
 
 
+def test_barriers_take_no_condition_from_which_each_branch_could_get_a_barrier_of_its_own():
+    """Python copies a short end of a function into the branches before it; threads of a warp may then never meet."""
+    calls = [
+        (file, call)
+        for file in CODE
+        for call in ast.walk(file.tree)
+        if isinstance(call, ast.Call) and ast.unparse(call.func).startswith("cuda.sync")
+    ]
+    assert len(calls) > 50
+    found = [
+        f"{file.path}:{call.lineno}"
+        for file, call in calls
+        for given in call.args
+        if any(isinstance(part, ast.IfExp | ast.BoolOp) for part in ast.walk(given))
+    ]
+    assert found == []
+
+
 def test_rooms_import_each_other_in_one_direction(graph):
     assert [sorted(ring) for ring in nx.strongly_connected_components(graph) if len(ring) > 1] == []
 

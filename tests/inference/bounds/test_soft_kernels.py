@@ -42,7 +42,7 @@ def products(rng, shape, size, dead, temperature):
 @settings(max_examples=60)
 @given(
     st.integers(0, 9999),
-    st.sampled_from([(8, 8, 8), (8, 24, 16), (24, 24, 24)]),
+    st.sampled_from([(8, 8, 8), (8, 24, 16), (24, 24, 24), (4, 8, 8), (20, 16, 24)]),
     st.sampled_from([1, 100, 10_000, int(LIMIT)]),
     st.sampled_from([0.0, 0.3, 0.9]),
     st.sampled_from([0.01, 1.0, 30.0, 1e4, 1e6]),

@@ -59,12 +59,12 @@ class NodePool:
         self.device, self._sharers = shared_device(), sharers
         agents, self._blocks = len(group.layouts), group.blocks
         self._columns = group.width
-        self._slot, self._area = (
-            max(sizes) for sizes in zip(*(_words(layout, group.width) for layout in group.layouts), strict=True)
-        )
+        words = [_words(layout, group.width) for layout in group.layouts]
+        self._slot, self._area = max(kept for kept, _ in words), max(area for _, area in words)
         self._mask = max(layout.n_hidden for layout in group.layouts) * group.width
         room = int(_SHARE * min(self.device.limit, self.device.unused())) // max(1, sharers)
-        self.slots, self.width = min(room // (4 * self._slot) // agents, _MOST * group.blocks), _WAVE * group.blocks
+        self.slots = min(room // (4 * self._slot) // agents, _MOST * group.blocks)
+        self.width = _WAVE * group.blocks
         self._work = self.device.lease(agents * self.slots * self._slot, np.dtype(np.int32), self)
         self._notes = self.device.lease(agents * self.slots * node_kernels.NOTE, _LONG, self)
         self._taken, self._many, self.busy = 0, self._blocks, 0.0

@@ -8,10 +8,10 @@ that are left, as there; their width, and so where rows begin, stays: it is a co
 import numpy as np
 from numba import cuda, int32, int64
 
+from dmcmc.inference.bounds.branching.cuda.choice_kernels import choose, find_marginals, score
 from dmcmc.inference.bounds.branching.cuda.pack_kernels import pack
 from dmcmc.inference.bounds.branching.cuda.store_kernels import fetch, name_values, store
 from dmcmc.inference.bounds.branching.pool import (
-    FAR,
     JOB,
     JOB_AGENT,
     JOB_ROW,
@@ -19,8 +19,6 @@ from dmcmc.inference.bounds.branching.pool import (
     JOB_SWEEPS,
     JOB_TARGET,
     JOB_THRESHOLD,
-    LEAF,
-    PART,
     STUCK,
     UNFIT,
 )
@@ -45,15 +43,8 @@ from dmcmc.inference.bounds.dual.cuda.words import (
     COUNTS_AT,
     ENDS,
     ENTRIES,
-    INCIDENT,
-    INCIDENT_AT,
-    IS_FIRST,
-    MAXIMA_AT,
-    OTHER,
     PAIR_AT,
     PAIRS,
-    SIDE,
-    TABLE,
     N,
 )
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
@@ -86,81 +77,6 @@ def take_out(words, g, part, octets):
 
 
 @cuda.jit(device=True)
-def find_marginals(words, g, part, marginals, octets):
-    """Set what each value is worth in the tables over its variable and its pairs; NEVER where it is not live."""
-    width = np.int32(8 * len(octets))
-    for task in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * width), np.int32(cuda.blockDim.x)):
-        v = np.int32(task // width)
-        i = np.int32(task - v * width)
-        own = part[np.uint32(task)]
-        if own < THRESHOLD:
-            marginals[task] = NEVER
-            continue
-        value = np.int64(own)
-        for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
-            side = np.int32(words[g + INCIDENT] + position * SIDE)
-            is_first = words[side + IS_FIRST] != 0
-            at = np.int32(words[side + TABLE] + (i * width if is_first else i))
-            step = np.int32(1) if is_first else width
-            best = DEAD
-            for _ in range(part[np.uint32(words[g + COUNTS_AT] + words[side + OTHER])]):
-                best = max(best, part[np.uint32(at)])
-                at = np.int32(at + step)
-            value += best
-        marginals[task] = value
-    cuda.syncthreads()
-
-
-@cuda.jit(device=True)
-def score(words, g, part, marginals, octets):
-    """Put how far each variable's values are together below the sum of maxima behind marginals; -1 for one value."""
-    width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
-    maxima = np.int32(words[g + MAXIMA_AT])
-    for v in range(np.int32(cuda.threadIdx.x), n, np.int32(cuda.blockDim.x)):
-        total = np.int64(part[np.uint32(maxima + v)])
-        for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
-            side = np.int32(words[g + INCIDENT] + position * SIDE)
-            e = np.int32((words[side + TABLE] - words[g + PAIR_AT]) // (width * width))
-            total += part[np.uint32(maxima + n + e)]
-        below, live = np.int64(0), np.int32(0)
-        for i in range(width):
-            value = marginals[v * width + i]
-            if value != NEVER:
-                live += np.int32(1)
-                below += total - value
-        marginals[n * width + v] = below if live > 1 else np.int64(-1)
-    cuda.syncthreads()
-
-
-@cuda.jit(device=True)
-def choose(words, g, part, marginals, slack, first, octets):
-    """Return the variable with the highest score, LEAF if there is none; ``first`` becomes its best values."""
-    width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
-    chosen, highest = np.int64(LEAF), np.int64(-1)
-    for v in range(n):
-        if marginals[n * width + v] > highest:
-            chosen, highest = np.int64(v), marginals[n * width + v]
-    for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
-        first[i] = 0
-    cuda.syncthreads()
-    for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
-        live, above = np.int32(0), np.int32(0)
-        if chosen >= 0 and marginals[chosen * width + i] != NEVER:
-            mine = marginals[chosen * width + i]
-            for j in range(width):
-                other = marginals[chosen * width + j]
-                if other != NEVER:
-                    live += np.int32(1)
-                    if other > mine or (other == mine and j < i):
-                        above += np.int32(1)
-        if live > 0:
-            one = highest // live >= slack >> FAR
-            if above < (np.int32(1) if one else max(np.int32(1), np.int32(live // PART))):
-                first[part[np.uint32(words[g + ENTRIES] + chosen * width + i)]] = 1
-    return chosen
-
-
-@cuda.jit(device=True)
 def mark_live(words, g, part, mask, octets):
     """Set which values are live in ``mask``, where values that were gone before have 0."""
     width, names = np.int32(8 * len(octets)), np.int32(words[g + ENTRIES])
@@ -176,9 +92,9 @@ def leave_out(words, g, part, mask, octets):
     width, names = np.int32(8 * len(octets)), np.int32(words[g + ENTRIES])
     for i in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * width), np.int32(cuda.blockDim.x)):
         v = np.int32(i // width)
-        if i - v * width < part[np.uint32(words[g + COUNTS_AT] + v)]:
-            if mask[v * width + part[np.uint32(names + i)]] == 0:
-                part[np.uint32(i)] = DEAD
+        there = i - v * width < part[np.uint32(words[g + COUNTS_AT] + v)]
+        if there and mask[v * width + part[np.uint32(names + i)]] == 0:
+            part[np.uint32(i)] = DEAD
     cuda.syncthreads()
 
 
@@ -236,11 +152,12 @@ def run_nodes(
 ):  # fmt: skip
     """Bound nodes: a block takes the next group of jobs, until there is none.
 
-    jobs (int64, JOB words each), groups (g + 1,) int64; turn (1,) int32: 0 at first; areas (int32), ``area`` entries for each block, where it works;
-    work (int32), ``slot`` entries each; notes (int64), :data:`NOTE` words a slot; found, variables (jobs,) int64;
-    firsts (jobs × W,) uint8; masks (jobs × mask_size,) uint8, an agent's n × W first: values that may be live, in the
-    end those that are; marginals (blocks × (mask_size + mask_size / W),) int64: room. Tables are kept of what has a
-    variable to branch on. Where a row has no tables, those of its group that would inherit them are worth the same.
+    jobs (int64, JOB words each), groups (g + 1,) int64; turn (1,) int32: 0 at first; areas (int32), ``area`` entries
+    for each block, where it works; work (int32), ``slot`` entries each; notes (int64), :data:`NOTE` words a slot;
+    found, variables (jobs,) int64; firsts (jobs × W,) uint8; masks (jobs × mask_size,) uint8, an agent's n × W first:
+    values that may be live, in the end those that are; marginals (blocks × (mask_size + mask_size / W),) int64: room.
+    Tables are kept of what has a variable to branch on. Where a row has no tables, those of its group that would
+    inherit them are worth the same.
     """
     tiles = shared_words()
     parts = cuda.shared.array(PARTS, int64)

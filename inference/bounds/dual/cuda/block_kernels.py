@@ -15,7 +15,7 @@ ALONE = 24  # columns of a table, at most, where a warp works on a triangle by i
 @cuda.jit(device=True)
 def anywhere(over):
     """Wait for all threads of the block; return whether it is true for one of them."""
-    # Without a condition here: from Python 3.12 on each branch would end in a barrier of its own, for which a warp whose
+    # Without a condition here: from Python 3.12 on each branch would end in a barrier of its own, where a warp whose
     # threads disagree waits for ever.
     return cuda.syncthreads_or(np.int32(over)) != 0
 

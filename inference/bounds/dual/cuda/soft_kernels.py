@@ -92,10 +92,9 @@ def find_powers(tiles, own, slot, count, octets, k, slope, rows, columns, inner,
     width = np.uint32(8 * bands)
     stride, size, line = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(width + APART)
     powers = np.uint32(own + np.uint32(count) * np.uint32(3 * size))
-    tops = np.uint32(
-        powers + np.uint32(count) * np.uint32(np.uint32(2) * width * line) + np.uint32(slot) * np.uint32(2) * width
-    )
-    powers = np.uint32(powers + np.uint32(slot) * np.uint32(2) * width * line)
+    lines = np.uint32(np.uint32(2) * width)
+    tops = np.uint32(powers + np.uint32(count) * lines * line + np.uint32(slot) * lines)
+    powers = np.uint32(powers + np.uint32(slot) * lines * line)
     table = np.uint32(own + np.uint32(slot) * np.uint32(3) * size)
     left, left_line, left_step = (
         np.uint32(size if k == 0 else 0),

@@ -2,7 +2,8 @@
 """Products of small tables, max-plus of integers and plus-times of floats: what sweeps over triangles mostly do.
 
 Loops over arrays store and load each entry of a product again and again. Here a tile of it, :data:`ROWS` or
-:data:`FEW` rows of 8 or 16 columns, stays in registers until it is done: three times as fast at 24 values, ten times at 8.
+:data:`FEW` rows of 8 or 16 columns, stays in registers until it is done: three times as fast at 24 values, ten times
+at 8.
 """
 
 import numpy as np
