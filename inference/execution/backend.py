@@ -9,10 +9,10 @@ from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.merge import Merged, merged_once
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables
-from dmcmc.inference.elimination.small import eliminate_side_by_side
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import costs
+from dmcmc.inference.execution.small import eliminate_side_by_side
 from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.cuda.held import stays_from
