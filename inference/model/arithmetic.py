@@ -130,6 +130,8 @@ class Arithmetic:
         margin
             Further rounding in ``bound``.
         """
+        if self.exact and not margin:
+            return attained >= math.floor(bound)
         if self.exact or self.whole:
             return attained >= math.floor(bound + Fraction(self.rounding(addends) + margin))
         return bound - attained <= 2 * (Fraction(self.rounding(addends)) + Fraction(margin))
