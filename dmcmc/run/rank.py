@@ -375,7 +375,8 @@ class Run:
         """Put the ranks' parts together; None but on rank 0."""
         metrics = self.agents_metrics()
         loose = dict[int, Number]()
-        if self.setup.config.local.bound != "none":
+        known = self.world.size == 1 and self.incumbent.bounded
+        if self.setup.config.local.bound != "none" and not known:
             loose = loose_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
         shares = self.world.gather(Share(metrics, latest(self.clocks.values()), opened(), loose, self.world.counted()))
         if shares is None:
