@@ -17,7 +17,7 @@ from dmcmc.run.planning.combination import joins
 from dmcmc.run.planning.divided import Divided
 from dmcmc.samplers.auto.choose import Choice, Limits, exact_option, sampled_choice, too_much
 from dmcmc.samplers.auto.rates import Rates
-from dmcmc.samplers.auto.survey import SAMPLER, Survey
+from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
@@ -77,6 +77,11 @@ class Setup(Divided):
     def listed(self) -> tuple[int, ...]:
         """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
         return tuple(choice.listed for choice in self.choices)
+
+    @cached_property
+    def weights(self) -> list[float]:
+        """What each agent's gap may be, beside other agents'."""
+        return Surveys.weights_in(self.surveys)
 
     @cached_property
     def crossing(self) -> Sequence[Table]:
