@@ -274,7 +274,7 @@ def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object
     words = {number: _choice(choice) for number, choice in different.items()}
     helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
     return {
-        "arithmetic": setup.arithmetic.dtype.name,
+        "arithmetic": setup.arithmetic.name,
         "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(setup.tree.parent)},
         "separators": {
             names[a]: [setup.problem.variables[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep

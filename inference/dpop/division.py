@@ -221,7 +221,9 @@ def divide(problem: Problem) -> Division:
 
     def tables(agent: int) -> FlatTables | None:
         piece = parts.pieces[agent] if flat is not None else None
-        return None if flat is None or piece is None else piece.layout._replace(data=flat.data[piece.begin : piece.end])
+        if flat is None or piece is None:
+            return None
+        return FlatTables(*piece.layout[:3], flat.data[piece.begin : piece.end])
 
     locals_ = tuple(
         LocalProblem(agent, interface, hidden, own[agent], problem.domains, tables=tables(agent))

@@ -59,6 +59,11 @@ class Arithmetic:
         return self.dtype.kind == "i"
 
     @cached_property
+    def name(self) -> str:
+        """What the number type is called."""
+        return self.dtype.name
+
+    @cached_property
     def least(self) -> np.generic:
         """What stands for −∞ in the number type itself, as compiled code wants it."""
         number: np.generic = self.dtype.type(self.lowest)
