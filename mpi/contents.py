@@ -86,5 +86,6 @@ def value_size(message: Chosen | None) -> int:
     """Return the bytes of a VALUE message: two words a value, and values from above where they differ."""
     if message is None:
         return 0
-    differs = message.upper is not None and message.upper != message.lower
+    lower, upper = message
+    differs = upper is not None and upper is not lower and upper != lower
     return 2 * _WORD * (len(message.lower) + (len(message.upper or ()) if differs else 0))

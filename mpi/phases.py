@@ -182,7 +182,8 @@ def value_phase(
     phase, chosen, sent = Phase(post, order), dict[int, Chosen](), dict[int, Sent]()
     contexts: dict[int, Values] = {}
     for agent in _as_they_come(post, "VALUE", _from_above(tree, post.mine(order))):
-        context: Chosen = Chosen({}, {})
+        nothing: Values = {}
+        context = Chosen(nothing, nothing)
         if tree.parent[agent] >= 0:
             context, clock = post.receive("VALUE", agent, tree.parent[agent])
             clocks[agent] = latest([clocks[agent], clock])
@@ -204,7 +205,10 @@ def told(known: Chosen | None, separators: tuple[Sequence[int], Sequence[int]]) 
     if known is None:
         return FAILED
     low, up = separators
-    return Chosen({v: known.lower[v] for v in low}, known.upper and {v: known.upper[v] for v in up})
+    lower = {v: known.lower[v] for v in low}
+    if known.upper is known.lower and up == low:
+        return Chosen(lower, lower)
+    return Chosen(lower, known.upper and {v: known.upper[v] for v in up})
 
 
 def _from_above(tree: PseudoTree, agents: Sequence[int]) -> dict[int, list[int]]:
@@ -246,15 +250,18 @@ def known_values(steps: Steps, separators: tuple[Sequence[int], Sequence[int]], 
     lower = value_step(steps.lower, separators[0], context.lower)
     if steps.upper is None or context.upper is None:
         return Chosen(lower, None)
-    if steps.upper is steps.lower and context.upper == context.lower:
+    if steps.upper is steps.lower and (context.upper is context.lower or context.upper == context.lower):
         return Chosen(lower, lower)
     return Chosen(lower, value_step(steps.upper, separators[1], context.upper))
 
 
 def chosen_of(known: Chosen, context: Chosen) -> Chosen:
     """Return the values of the interface: those known, without those that the parent told."""
+    lower = _without(known.lower, context.lower)
+    if known.upper is known.lower and context.upper is context.lower:
+        return Chosen(lower, lower)
     upper = None if known.upper is None or context.upper is None else _without(known.upper, context.upper)
-    return Chosen(_without(known.lower, context.lower), upper)
+    return Chosen(lower, upper)
 
 
 def _without(values: Values, told: Values) -> Values:

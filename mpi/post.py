@@ -75,6 +75,8 @@ class Post:
         wait
             Wait for at least one.
         """
+        if not self._fresh and self.world.size == 1:
+            return []
         while self.world.size > 1:
             new = any(fresh == kind for fresh, _ in self._fresh)
             letter = self._next(kind) if wait and not new else self._next_if_any(kind)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from types import NoneType
 from typing import Any, TypedDict
 
 import msgspec
@@ -11,6 +12,7 @@ from dmcmc.config.document import Document, Key
 from dmcmc.config.settings import Algorithm, Budget, Combine, Cooling, Guarantee, Local, Settings, settings_of
 from dmcmc.config.validate import suggestion
 from dmcmc.inference.runtime.errors import ConfigError
+from dmcmc.inference.runtime.memo import Memo
 
 Data = Mapping[str, Any]
 
@@ -53,6 +55,8 @@ class Keywords(TypedDict, total=False):
     checkpoint: str | os.PathLike[str] | None
 
 
+_SIMPLE = (str, int, float, bool, NoneType)
+_READ = Memo[Settings](64)  # by simple keywords: to check them takes longer than some stages of a small problem
 _SECTIONS = {"local": Local, "combine": Combine, "budget": Budget}
 _PLAIN = ("algorithm", "search", "polish", "device", "seed", "reduce", "output", "checkpoint")
 _KEYS: dict[str, Key] = {name: (name,) for name in _PLAIN}
@@ -82,6 +86,13 @@ def settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Set
     >>> settings_from(None, {"runs": 3, "timeout": 20, "combine": {"z": 4}}).budget.time
     20.0
     """
+    if settings is not None or not all(type(value) in _SIMPLE for value in keywords.values()):
+        return _settings_from(settings, keywords)
+    key = tuple([(name, type(value), value) for name, value in keywords.items()])
+    return _READ.get(key, lambda: _settings_from(None, keywords))
+
+
+def _settings_from(settings: Settings | None, keywords: Mapping[str, Any]) -> Settings:
     names = () if settings is None else Settings.__struct_fields__  # those of a configuration, without its problem
     document = Document("", {name: _plain(getattr(settings, name)) for name in names})
     if settings is not None and settings.local.guarantee is not None and "samples" not in keywords:

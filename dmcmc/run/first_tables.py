@@ -203,7 +203,7 @@ def _restored(
     for number in numbers:
         local, choice = sides.lower.local(setup.division.locals[number]), setup.choices[number]
         if not setup.filters(number) and (table := checkpoint.find(local, choice.method, choice.bound)) is not None:
-            whole, weight = setup.division.locals[number], setup.surveys[number].weight
+            whole, weight = setup.division.locals[number], setup.weights[number]
             agents[number] = Agent(means, whole, table, LowerTable(local), weight=weight)
     return agents
 
@@ -232,7 +232,7 @@ def _agent(setup: Setup, means: Means, number: int, table: SampledTable) -> Agen
     """Return an agent with an exact table."""
     local, choice = setup.division.locals[number], setup.choices[number]
     brought = [Brought(ELIMINATE, table.seconds, choice.seconds)]
-    return Agent(means, local, table, LowerTable(local), weight=setup.surveys[number].weight, brought=brought)
+    return Agent(means, local, table, LowerTable(local), weight=setup.weights[number], brought=brought)
 
 
 def _row_lists(setup: Setup, mine: Sequence[int], settings: Sampling) -> dict[int, Rows]:
@@ -254,7 +254,7 @@ def _sampled_agents(
             whole = setup.division.locals[number]
             if local is not whole:  # exact for the listed rows only
                 table = replace(table, upper=None)
-            agent = Agent(means, whole, table, LowerTable(local, run), weight=setup.surveys[number].weight)
+            agent = Agent(means, whole, table, LowerTable(local, run), weight=setup.weights[number])
             agent.watched, agent.team = watched, settings.team
             agent.price, agent.brought = setup.exact_price(number), [Brought(SAMPLE, table.seconds)]
             if setup.filters(number):

@@ -1,7 +1,7 @@
 """From what the ranks have at the end to a Result."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -62,25 +62,22 @@ def metrics_of(
     setup: Setup, agent: int, work: Work, rank: int, sent: Sequence[Sent], extra: Sequence[Sent]
 ) -> AgentMetrics:
     """Return what one agent did."""
-    local, table = setup.division.locals[agent], work.table
-    metrics = AgentMetrics(
-        name=setup.problem.agents[agent],
-        method=setup.methods[agent],
-        exact=False,
-        variables=setup.owned[0][agent],
-        interface=setup.owned[1][agent],
-        rank=rank,
-        rows=local.rows,
-        msg_count=sum(s.count for s in sent),
-        msg_size=sum(s.size for s in sent),
-        extra_msg_count=sum(s.count for s in extra),
-        extra_msg_size=sum(s.size for s in extra),
-        messages=_by_kind([*sent, *extra, *(setup.told[a] for a in (agent,) if a in setup.told)]),
-    )
+    table, told = work.table, [setup.told[agent]] if agent in setup.told else []
+    common: dict[str, Any] = {
+        "name": setup.problem.agents[agent],
+        "variables": setup.owned[0][agent],
+        "interface": setup.owned[1][agent],
+        "rank": rank,
+        "rows": setup.division.locals[agent].rows,
+        "msg_count": sum([s.count for s in sent]),
+        "msg_size": sum([s.size for s in sent]),
+        "extra_msg_count": sum([s.count for s in extra]),
+        "extra_msg_size": sum([s.size for s in extra]),
+        "messages": _by_kind([*sent, *extra, *told]),
+    }
     if table is None:
-        return metrics
-    return msgspec.structs.replace(
-        metrics,
+        return AgentMetrics(method=setup.methods[agent], exact=False, **common)
+    return AgentMetrics(
         method=table.method,
         exact=table.exact,
         cells=table.cells,
@@ -90,18 +87,18 @@ def metrics_of(
         z=work.z,
         gap=None if work.chosen is None else gap_at(table, work.chosen, setup.arithmetic),
         kept=None if table.kept is None else KeptEntries(*table.kept),
+        **common,
     )
 
 
 def _by_kind(sent: Sequence[Sent]) -> dict[str, MessageCount]:
     """Return messages and bytes of each kind."""
-    kinds = dict.fromkeys(one.kind for one in sent if one.count)
-    return {
-        kind: MessageCount(
-            sum(one.count for one in sent if one.kind == kind), sum(one.size for one in sent if one.kind == kind)
-        )
-        for kind in kinds
-    }
+    kinds: dict[str, tuple[int, int]] = {one.kind: (0, 0) for one in sent if one.count}
+    for one in sent:
+        if one.kind in kinds:
+            count, size = kinds[one.kind]
+            kinds[one.kind] = count + one.count, size + one.size
+    return {kind: MessageCount(count, size) for kind, (count, size) in kinds.items()}
 
 
 def messages_of(agents: Sequence[AgentMetrics]) -> dict[str, MessageCount]:
@@ -277,7 +274,7 @@ def choices_of(setup: Setup, agents: Sequence[AgentMetrics]) -> dict[str, object
     words = {number: _choice(choice) for number, choice in different.items()}
     helpers = {"helpers": dict(zip(names, map(list, setup.helpers), strict=True))} if any(setup.helpers) else {}
     return {
-        "arithmetic": setup.arithmetic.dtype.name,
+        "arithmetic": setup.arithmetic.name,
         "pseudo_tree": {names[a]: names[p] if p >= 0 else None for a, p in enumerate(setup.tree.parent)},
         "separators": {
             names[a]: [setup.problem.variables[v] for v in sep] for a, sep in enumerate(setup.tree.separators) if sep

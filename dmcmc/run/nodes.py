@@ -252,6 +252,8 @@ def crossing_of(setup: Setup, agent: int, side: Compression, stop: Stop = NO_STO
     OutOfTime
         As ``stop`` says.
     """
+    if not side.rows and setup.crossing:
+        return [setup.crossing[i] for i in setup.tree.placed[agent]]
     found, partly, whole = list[Table](), dict[tuple[int, ...], Table](), dict[tuple[int, ...], Table]()
     for i in setup.tree.placed[agent]:
         scope, values = setup.arithmetic.encode(setup.division.crossing[i])

@@ -230,13 +230,14 @@ class Run:
 
     def _take_in(self, cycle: Cycle) -> None:
         """Let rank 0 see what the cycle has found."""
-        own = np.array([*cycle.values.items()], dtype=np.int64).reshape(-1, 2)
+        found = cycle.values
+        own = np.array([[*found], [*found.values()]], dtype=np.int64).T
         parts = self.world.gather(own, "values")
         values: NDArray[np.int64] | None = None
         if parts is not None:
             values = np.zeros(self.setup.problem.n_variables, dtype=np.int64)
-            for variables, found in (part.T for part in parts):
-                values[variables] = found
+            for variables, chosen in (part.T for part in parts):
+                values[variables] = chosen
         self.search.polish(values)
 
     def _direct(self, reports: list[Report]) -> Directive:
@@ -375,7 +376,8 @@ class Run:
         """Put the ranks' parts together; None but on rank 0."""
         metrics = self.agents_metrics()
         loose = dict[int, Number]()
-        if self.setup.config.local.bound != "none":
+        known = self.world.size == 1 and self.incumbent.bounded
+        if self.setup.config.local.bound != "none" and not known:
             loose = loose_bounds(self.setup.division, self.setup.arithmetic, self.mine, self.agents)
         shares = self.world.gather(Share(metrics, latest(self.clocks.values()), opened(), loose, self.world.counted()))
         if shares is None:

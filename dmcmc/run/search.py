@@ -357,18 +357,17 @@ class Search:
 
     def _take(self, values: NDArray[np.int64] | None) -> None:
         """Let rank 0 take in the best of what ranks have found, and tell all of them."""
-        found = self.world.gather(values)
+        self.best, self.worth = self.world.decided(partial(self._best_of, self.world.gather(values)))
 
-        def taken() -> tuple[NDArray[np.int64], Worth]:
-            for one in found or []:
-                if one is None:
-                    continue
-                if self.incumbent.values is None or not np.array_equal(one, self.incumbent.values):
-                    self.incumbent.update(one)
-            assert self.incumbent.values is not None and self.incumbent.worth is not None
-            return self.incumbent.values, self.incumbent.worth
-
-        self.best, self.worth = self.world.decided(taken)
+    def _best_of(self, found: Sequence[NDArray[np.int64] | None] | None) -> tuple[NDArray[np.int64], Worth]:
+        """Return the best assignment that there is, those found by the ranks included (rank 0)."""
+        for one in found or []:
+            if one is None:
+                continue
+            if self.incumbent.values is None or not np.array_equal(one, self.incumbent.values):
+                self.incumbent.update(one)
+        assert self.incumbent.values is not None and self.incumbent.worth is not None
+        return self.incumbent.values, self.incumbent.worth
 
 
 def _pays(before: Worth, after: Worth, enough: float = PAYS) -> bool:

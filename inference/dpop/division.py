@@ -87,12 +87,17 @@ class LocalProblem:
     @cached_property
     def interface_shape(self) -> tuple[int, ...]:
         """Domain sizes of the interface variables."""
-        return tuple(int(self.domains[v]) for v in self.interface)
+        return self.known.once("interface", lambda: tuple([int(self.domains[v]) for v in self.interface]))
 
-    @cached_property
+    @property
     def rows(self) -> int:
         """Number of interface assignments."""
-        return prod(self.interface_shape)
+        return self.known.once("rows", lambda: prod(self.interface_shape))
+
+    @property
+    def entries(self) -> int:
+        """Entries of the factors' tables."""
+        return self.known.once("entries", lambda: sum([f.table.size for f in self.factors]))
 
     @cached_property
     def order(self) -> Order:
@@ -100,10 +105,14 @@ class LocalProblem:
         if self.given is not None:
             return order_as_given([f.scope for f in self.factors], self.domains, self.given, self.interface)
         # An agent that shares nothing is mostly the whole problem.
-        budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG, 0.0 if self.stop.over else np.inf)
+        over = self.stop is not NO_STOP and self.stop.over
+        budget = min(self.search, _SEARCH if self.interface else SEARCH_LONG, 0.0 if over else np.inf)
+        own: Order | None = self.known.find(("order", budget))
+        if own is not None:
+            return own
         known = _ORDERS.find((self.shape, budget))
         if known is not None:
-            return self.known.once(("order", known.variables), lambda: self._renamed(known))
+            return self.known.once(("order", budget), lambda: self._renamed(known))
         scopes = [f.scope for f in self.factors]
         found = best_order(scopes, self.domains, self.hidden, self.interface, budget=budget, stop=self.stop)
         if not self.stop.over:  # else it may depend on the clock
@@ -185,12 +194,23 @@ class _Parts(NamedTuple):
         Each agent's variables.
     known : list of Known
         What has been worked out of each agent.
+    pieces : list of _Piece or None
+        Where each agent's tables lie in the problem's, if in one piece.
     """
 
     factors: list[list[int]]
     interfaces: list[tuple[int, ...]]
     hidden: list[tuple[int, ...]]
     known: list[Known]
+    pieces: "list[_Piece | None]"
+
+
+class _Piece(NamedTuple):
+    """Tables in one piece of a problem's: how they lie there, without their entries, and where these begin and end."""
+
+    layout: FlatTables
+    begin: int
+    end: int
 
 
 def divide(problem: Problem) -> Division:
@@ -200,10 +220,10 @@ def divide(problem: Problem) -> Division:
     constants, crossing, *own = (tuple([problem.factors[number] for number in part]) for part in parts.factors)
 
     def tables(agent: int) -> FlatTables | None:
-        numbers = parts.factors[agent - _CONSTANT]
-        if flat is None or (numbers and numbers[-1] - numbers[0] >= len(numbers)):
+        piece = parts.pieces[agent] if flat is not None else None
+        if flat is None or piece is None:
             return None
-        return flat.part(numbers[0], numbers[-1] + 1) if numbers else flat.part(0, 0)
+        return FlatTables(*piece.layout[:3], flat.data[piece.begin : piece.end])
 
     locals_ = tuple(
         LocalProblem(agent, interface, hidden, own[agent], problem.domains, tables=tables(agent))
@@ -226,7 +246,17 @@ def _parts_of(problem: Problem, flat: FlatTables | None) -> _Parts:
         variables[agent].append(v)
     interfaces = [tuple([v for v in own if v in shared]) for own in variables]
     hidden = [tuple([v for v in own if v not in shared]) for own in variables]
-    return _Parts(factors, interfaces, hidden, [Known() for _ in variables])
+    pieces = [None if flat is None else _piece_of(flat, own) for own in factors[-_CONSTANT:]]
+    return _Parts(factors, interfaces, hidden, [Known() for _ in variables], pieces)
+
+
+def _piece_of(flat: FlatTables, numbers: Sequence[int]) -> _Piece | None:
+    """Return the piece that some tables, ascending, are of flat ones; None where others lie between them."""
+    if numbers and numbers[-1] - numbers[0] >= len(numbers):
+        return None
+    first, last = (numbers[0], numbers[-1] + 1) if numbers else (0, 0)
+    part = flat.part(first, last)
+    return _Piece(part._replace(data=part.data[:0].copy()), int(flat.at[first]), int(flat.at[last]))
 
 
 def _agents_of_factors(problem: Problem, flat: FlatTables | None) -> NDArray[np.int64]:

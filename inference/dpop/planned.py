@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
+from dmcmc.inference.model.flat import FlatTables, laid_out
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.compile import writable_once
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
@@ -15,13 +16,23 @@ from dmcmc.inference.runtime.types import Ints
 
 
 class Planned(NamedTuple):
-    """In which order variables are eliminated, and what that does."""
+    """In which order variables are eliminated, and what that does.
+
+    Attributes
+    ----------
+    order : tuple of int
+    plan : Plan
+    layout : FlatTables or None
+        How the tables lie one after another, without their entries; None where they are not small.
+    """
 
     order: tuple[int, ...]
     plan: Plan
+    layout: FlatTables | None
 
 
 _WHOLE = 512  # variables of problems whose sizes are part of what plans are known by
+_SMALL = 1 << 16  # joined cells, and entries of tables, of what takes less than to look at how it is best done
 _PLANS = Memo[Planned]()
 
 
@@ -43,7 +54,8 @@ def planned(
 
     def made() -> Planned:
         order = best_order(scopes, domains, eliminate, keep, stop=stop).variables if given is None else tuple(given)
-        return Planned(order, plan_elimination(scopes, domains, order, keep))
+        plan = plan_elimination(scopes, domains, order, keep)
+        return Planned(order, plan, _layout(scopes, plan) if plan.cells + plan.entries < _SMALL else None)
 
     if len(scopes) + len(eliminate) + len(keep) > LARGEST:
         return made()
@@ -59,3 +71,9 @@ def planned(
         return found
     program = found.plan.program._replace(domains=writable_once(domains))
     return found._replace(plan=replace(found.plan, program=program))
+
+
+def _layout(scopes: Sequence[tuple[int, ...]], plan: Plan) -> FlatTables:
+    """Return how a plan's tables lie one after another, as they are given."""
+    at = np.append(0, np.cumsum(plan.sizes[: len(scopes)]))
+    return FlatTables(*laid_out(scopes), at, np.zeros(0, dtype=np.int32))

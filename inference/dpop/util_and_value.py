@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.planned import planned
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
+from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.query import Query
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.relaxation import (
     EXACT,
     UNLIMITED,
@@ -22,6 +24,7 @@ from dmcmc.inference.incomplete.listed import ListedElimination, ListedQuery, li
 from dmcmc.inference.incomplete.table import AnyTable, as_dense
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.cuda.held import alone
+from dmcmc.inference.model.flat import FlatTables
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
 
@@ -120,16 +123,32 @@ def util_step(
     arithmetic = node.arithmetic
     joined = [*node.own, *node.crossing, *(table for message in node.children for table in message)]
     scopes, stop = [t.scope for t in joined], resources.backend.stop
-    order, exact = planned(scopes, node.domains, node.interface, node.separator, node.order, stop)
-    relaxation, memory = attempts[0]
+    found = planned(scopes, node.domains, node.interface, node.separator, node.order, stop)
+    (order, exact, layout), (relaxation, memory) = found, attempts[0]
     if relaxation.method != "mini-bucket" and relaxation.z is None and relaxation.allows(exact):
         listed = listed_elimination(ListedQuery(joined, node.domains, arithmetic), exact, memory, stop)
         if listed is not None:
             return UtilStep(listed.remaining(), listed)
+    if layout is not None and relaxation.takes_exactly(exact, arithmetic, memory):
+        done = _small(joined, layout, exact, arithmetic, resources.backend)
+        if done is not None:
+            return UtilStep(tuple(map(alone, done.remaining())), done)
     query = Query([as_dense(table) for table in joined], node.domains, order, node.separator, arithmetic, exact)
     named = replace(resources, user=f"agent {resources.user}: its UTIL step")
     relaxed = eliminate_first_fitting(query, attempts, named)
     return UtilStep(_remaining(relaxed), relaxed.elimination, relaxed.z)
+
+
+def _small(
+    joined: Sequence[AnyTable], layout: FlatTables, plan: Plan, arithmetic: Arithmetic, backend: Backend
+) -> Elimination | None:
+    """Carry out what is small, as it is known beforehand; None where a table is no array of the host's."""
+    if any(type(table) is not Table for table in joined):
+        return None
+    backend.stop.check()
+    entries = [table.values.reshape(-1) for table in joined]
+    data = np.concatenate(entries) if entries else np.zeros(0, dtype=arithmetic.dtype)
+    return backend.eliminate(FlatTables(*layout[:3], data), plan, arithmetic)
 
 
 def outside_steps(

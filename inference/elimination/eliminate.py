@@ -56,12 +56,14 @@ class Elimination:
         """Return table ``t`` of the plan as a view."""
         if t in self.apart:
             return Table(self.plan.scope(t), self.apart[t])
-        at = int(self.plan.program.at[t])
-        return Table(self.plan.scope(t), self.arena[at : at + int(self.plan.sizes[t])].reshape(self.plan.shape(t)))
+        place = self.plan.place(t)
+        return Table(place.scope, self.arena[place.begin : place.end].reshape(place.shape))
 
     def remaining(self) -> tuple[Table, ...]:
         """Return the tables over kept variables, none's scope inside another's; their sum is the result."""
-        left = absorb([self.table(t) for t in self.plan.remaining], self.arithmetic)
+        left = tuple([self.table(t) for t in self.plan.remaining])
+        if len(left) > 1:
+            left = absorb(left, self.arithmetic)
         if self.semiring.sign > 0:
             return left
         return tuple(Table(scope, signed(values, self.semiring, self.arithmetic)) for scope, values in left)
@@ -75,13 +77,11 @@ class Elimination:
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising value of every eliminated variable in ``values`` (variables,), which has the kept ones."""
-        lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
-        choose_values(self.plan.program, self.arena, values, lowest, 0, self.plan.buckets)
+        choose_values(self.plan.program, self.arena, values, self.arithmetic.least, 0, self.plan.buckets)
 
     def choose_all(self, values: NDArray[np.int64]) -> None:
         """Do :meth:`choose` for every row of ``values`` (rows, variables), in C order."""
-        lowest = self.arithmetic.dtype.type(self.arithmetic.lowest)
-        choose_rows(self.plan.program, self.arena, values, lowest, 0, self.plan.buckets)
+        choose_rows(self.plan.program, self.arena, values, self.arithmetic.least, 0, self.plan.buckets)
 
     def maximise(self, values: MutableMapping[int, int]) -> None:
         """Add the maximising value of every eliminated variable to a mapping, which holds the kept ones.
@@ -125,7 +125,7 @@ def eliminate(
     """
     done = Elimination(plan, new_arena(plan, arithmetic), arithmetic, semiring=semiring)
     flat = flat_tables(tables, arithmetic, semiring)
-    place_tables(plan, done.arena, flat, arithmetic.dtype.type(arithmetic.lowest), stop)
+    place_tables(plan, done.arena, flat, arithmetic.least, stop)
     del flat  # a copy of all inputs
     run_on_cpu(done, 0, plan.buckets, semiring, threads, stop)
     return done
@@ -154,8 +154,12 @@ def run_on_cpu(
     OutOfTime
         Between two buckets, or two ranges of rows of a large one.
     """
-    program = work.plan.program
-    lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
+    program, lowest = work.plan.program, work.arithmetic.least
+    if not work.apart and work.plan.cells + _MANY * work.plan.buckets < _LARGE:  # no bucket is large, nor are all
+        if first < last:
+            stop.check()
+            run_buckets(program, work.arena, first, last, lowest, semiring.operation)
+        return
     cells = program.cells[first:last]
     large = cells > (_LARGE if threads > 1 else _LOOK if stop is not NO_STOP else np.inf)
     for t in work.apart:
@@ -187,7 +191,7 @@ def flat_tables(
         raise ValueError(f"{semiring.name} needs float64 tables, not {arithmetic.dtype}")
     if not isinstance(tables, FlatTables):
         tables = flatten([t.scope for t in tables], [t.values for t in tables], arithmetic.dtype)
-    return tables._replace(data=signed(tables.data, semiring, arithmetic))
+    return tables if semiring.sign > 0 else tables._replace(data=signed(tables.data, semiring, arithmetic))
 
 
 def signed(values: Array, semiring: Semiring, arithmetic: Arithmetic) -> Array:
@@ -219,7 +223,7 @@ def _tasks(
 ) -> list[Callable[[], None]]:
     """Prepare one large bucket and return the tasks that fill its message, a range of rows each."""
     plan = work.plan
-    lowest = work.arithmetic.dtype.type(work.arithmetic.lowest)
+    lowest = work.arithmetic.least
     parts = split_bucket(plan.program, b)
     message = work.table(plan.output(b)).values.reshape(-1)
     whole = message.size if end is None else end

@@ -22,7 +22,9 @@ def place_tables(plan: Plan, arena: Array, flat: FlatTables, lowest: np.generic,
     OutOfTime
     """
     program = plan.program
-    if stop is NO_STOP:
+    if stop is NO_STOP or flat.data.size < _LOOK:
+        if stop is not NO_STOP:
+            stop.check()
         place_inputs(program, arena, *flat, lowest)
         return
     sizes = np.diff(flat.at)

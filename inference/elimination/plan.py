@@ -55,6 +55,15 @@ class Program(NamedTuple):
     low: Ints
 
 
+class Place(NamedTuple):
+    """Where a table lies: its scope and shape, and where its entries begin and end in the arena."""
+
+    scope: tuple[int, ...]
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Plan:
     """A program, and what it takes.
@@ -100,6 +109,19 @@ class Plan:
         """A few bytes that stand for all of it but the domain sizes of the problem's variables."""
         p = self.program
         return digest(p.scope_start, p.scope, p.variable, p.input_start, p.inputs, self.sizes)
+
+    @cached_property
+    def _asked(self) -> dict[int, Place]:
+        """The places that somebody has asked for."""
+        return {}
+
+    def place(self, t: int) -> Place:
+        """Return where a table lies; worked out once for those that are asked for."""
+        found = self._asked.get(t)
+        if found is None:
+            begin = int(self.program.at[t])
+            found = self._asked[t] = Place(self.scope(t), self.shape(t), begin, begin + int(self.sizes[t]))
+        return found
 
     @property
     def width(self) -> int:

@@ -12,6 +12,7 @@ from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_t
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import costs
+from dmcmc.inference.execution.small import eliminate_side_by_side
 from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.model.cuda.held import stays_from
@@ -20,6 +21,8 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
 
 _BUCKETS = np.array([1 << 18, 1 << 15, 1 << 12, 0])  # joined cells from which a bucket may be worth the GPU
+
+_LITTLE = 1 << 19  # joined cells, and entries of tables, of plans that take less together than to begin each of them
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,9 @@ class Backend:
     def eliminate_all(
         self, flat: FlatTables, plans: Sequence[Plan], arithmetic: Arithmetic, semiring: Semiring = MAX_PLUS
     ) -> Iterator[list[Elimination]]:
-        """Carry out plans in their order; yields those that were done at once: a GPU takes as many as it holds.
+        """Carry out plans in their order; yields those that were done at once.
+
+        A GPU takes as many as it holds, the CPU all if they are small.
 
         Parameters
         ----------
@@ -134,7 +139,8 @@ class Backend:
             Encoded tables: those of the first plan, then those of the second, ...
         """
         given = [plan.tables - plan.buckets for plan in plans]
-        merged = merged_once(plans) if len(plans) > 1 and self.device != "cpu" else None
+        little = sum(plan.cells + plan.entries for plan in plans) < _LITTLE
+        merged = merged_once(plans) if len(plans) > 1 and (little or self.device != "cpu") else None
         if merged is not None:
             threshold = self._gpu_threshold(merged.plan)
             if threshold is not None:
@@ -146,6 +152,9 @@ class Backend:
                 middle = sum(given[:half])
                 yield from self.eliminate_all(flat.part(0, middle), plans[:half], arithmetic, semiring)
                 yield from self.eliminate_all(flat.part(middle, flat.tables), plans[half:], arithmetic, semiring)
+                return
+            if little:
+                yield eliminate_side_by_side(flat, plans, merged, arithmetic, semiring, self.stop)
                 return
         start = 0
         for plan, tables in zip(plans, given, strict=True):

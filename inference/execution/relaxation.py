@@ -13,6 +13,7 @@ from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
 from dmcmc.inference.minibuckets.content import eliminate_by_content
 from dmcmc.inference.minibuckets.plan import check_z, least_z, plan_mini_buckets
+from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 
 Room = int | float | Callable[[], int | float]  # a function is called where mini-buckets need it
@@ -52,6 +53,11 @@ class Relaxation:
     def allows(self, exact: Plan) -> bool:
         """Return whether an exact plan is no wider than the largest z."""
         return self.most is None or exact.width <= self.most
+
+    def takes_exactly(self, exact: Plan, arithmetic: Arithmetic, memory: int | None) -> bool:
+        """Return whether an exact plan is what is carried out within so many bytes of tables."""
+        fits = memory is None or exact.entries * arithmetic.dtype.itemsize <= memory
+        return self.method != "mini-bucket" and fits and self.allows(exact)
 
 
 EXACT = Relaxation()

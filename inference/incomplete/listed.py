@@ -96,9 +96,9 @@ def listed_elimination(
     memory
         Bytes of tables; None for no limit.
     """
-    size, cells = query.arithmetic.dtype.itemsize, float(plan.program.cells.astype(np.float64).sum())
-    if not query.arithmetic.exact or cells < _LARGE:
+    if not query.arithmetic.exact or plan.cells < _LARGE:
         return None
+    size, cells = query.arithmetic.dtype.itemsize, float(plan.program.cells.astype(np.float64).sum())
     kept = sum(int(plan.sizes[t]) for t in plan.remaining)
     fits = memory is None or plan.entries * size <= memory
     if not fits and kept * size * 2 > (memory or 0):

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -52,10 +53,21 @@ class Arithmetic:
     total: int | float
     whole: bool = False
 
-    @property
+    @cached_property
     def exact(self) -> bool:
         """Whether sums are free of rounding."""
         return self.dtype.kind == "i"
+
+    @cached_property
+    def name(self) -> str:
+        """What the number type is called."""
+        return self.dtype.name
+
+    @cached_property
+    def least(self) -> np.generic:
+        """What stands for −∞ in the number type itself, as compiled code wants it."""
+        number: np.generic = self.dtype.type(self.lowest)
+        return number
 
     @property
     def threshold(self) -> int | float:
@@ -73,7 +85,7 @@ class Arithmetic:
     def _encoded(self, given: Array) -> Array:
         """Return entries in these numbers, in an array of their own."""
         if given.dtype == self.dtype and self.exact:  # −∞ is the least of all: no entry is below the lowest
-            found: Array = np.maximum(given, self.dtype.type(self.lowest))
+            found: Array = np.maximum(given, self.least)
             return np.asarray(found)
         values = given.astype(self.dtype)
         values[forbidden(given)] = self.lowest
@@ -86,7 +98,7 @@ class Arithmetic:
     def add(self, left: Array, right: Array, into: Array | None = None) -> Array:
         """Return the clamped, broadcast sum of two encoded arrays, ``into`` one of them where that may change."""
         total: Array = np.asarray(np.add(left, right, out=into))
-        np.maximum(total, self.dtype.type(self.lowest), out=total)
+        np.maximum(total, self.least, out=total)
         return total
 
     def outward(self, value: int | float, addends: int) -> int | float:
@@ -123,6 +135,8 @@ class Arithmetic:
         margin
             Further rounding in ``bound``.
         """
+        if self.exact and not margin:
+            return attained >= math.floor(bound)
         if self.exact or self.whole:
             return attained >= math.floor(bound + Fraction(self.rounding(addends) + margin))
         return bound - attained <= 2 * (Fraction(self.rounding(addends)) + Fraction(margin))

@@ -318,9 +318,12 @@ class Problem:
             found = self.flat.found(values, self._strides)
             allowed = found != forbidden_value(found.dtype)
             total = int(found[allowed].sum(dtype=np.int64))
-            fixed = found[allowed & (np.diff(self.flat.scope_start) == 0)]
             violation = found.size - int(np.count_nonzero(allowed))
-            return Evaluation(self.to_own_sense(total), violation), total - int(fixed.sum(dtype=np.int64))
+            inside = total
+            if self._constants.size:
+                constants = self._constants[allowed[self._constants]]
+                inside -= int(found[constants].sum(dtype=np.int64))
+            return Evaluation(self.to_own_sense(total), violation), inside
         entries = self._entries(values)
         return self._evaluation(entries), self._inside(entries)
 
@@ -354,6 +357,11 @@ class Problem:
     def _alike(self) -> bool:
         """Whether flat tables have every entry as it is."""
         return self.dense and len({factor.table.dtype for factor in self.factors}) == 1
+
+    @cached_property
+    def _constants(self) -> NDArray[np.int64]:
+        """The numbers of factors without variables."""
+        return np.flatnonzero(np.diff(self.flat.scope_start) == 0)
 
     @cached_property
     def _strides(self) -> NDArray[np.int64]:

@@ -53,16 +53,16 @@ def warm_marker(what: str) -> Path | None:
     It stands beside the kernels and is named after all that makes Numba compile them again.
     """
     folder = kernel_folder()
-    return None if folder is None else folder / _marker(what, _sources())
+    return None if folder is None else _marker(folder, what, _sources())
 
 
 @lru_cache
-def _marker(what: str, sources: tuple[str, int]) -> str:
-    """Return the name of a marker."""
+def _marker(folder: Path, what: str, sources: tuple[str, int]) -> Path:
+    """Return a marker in a folder."""
     from numba import __version__
 
     text = f"{what} {sources} {Path(__file__).resolve()} {sys.version} {__version__} {platform.node()}"
-    return f"warm-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return folder / f"warm-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
 
 @lru_cache

@@ -46,7 +46,8 @@ class Stop:
     @property
     def over(self) -> bool:
         """Whether it is time to end."""
-        return self.left <= 0
+        end = min(self.until, self.wish.asked)
+        return end < float("inf") and end + self.grace <= time.perf_counter()
 
     @property
     def left(self) -> float:
@@ -60,7 +61,7 @@ class Stop:
 
     def by(self, until: float) -> "Stop":
         """Return the same with an earlier end."""
-        return Stop(min(self.until, until), self.grace, self.wish)
+        return self if until >= self.until else Stop(until, self.grace, self.wish)
 
     def later(self, grace: float, longer: float = 0.0) -> "Stop":
         """Return the same, so many seconds later; and the end by ``longer``, if nobody asks for it."""

@@ -132,6 +132,7 @@ class Device:
         self.streams = [cuda.stream(), cuda.stream()]
         self._limit = limit
         self._allowed: dict[Any, int] = {}
+        self._compiled: dict[tuple[Any, ...], Any] = {}
         self._simulated = bool(config.ENABLE_CUDASIM)
 
     @cached_property
@@ -233,7 +234,11 @@ class Device:
             return simulated
         from cuda.bindings import driver as bindings
 
-        compiled = kernel.compile(tuple(kernel.typeof_pyval(a) for a in arguments))
+        kinds = kernel, *(_kind(argument) for argument in arguments)
+        compiled = self._compiled.get(kinds)
+        if compiled is None:  # to look it up again takes as long as some launches
+            types = tuple(kernel.typeof_pyval(a) for a in arguments)
+            compiled = self._compiled[kinds] = kernel.compile(types)
         words = [_words(argument) for argument in arguments]
         flat = [word for some in words for word in some]
         pointers = (ctypes.c_void_p * len(flat))(*map(ctypes.addressof, flat))
@@ -283,11 +288,20 @@ class Device:
 
 def _words(argument: Any) -> list[Any]:
     """Return an argument as Numba's kernels take it: of an array two empty words, sizes, place, shape and strides."""
-    if not hasattr(argument, "__cuda_array_interface__"):
+    interface = getattr(argument, "__cuda_array_interface__", None)
+    if interface is None:
         number = isinstance(argument, float | np.floating)
         return [ctypes.c_double(argument) if number else ctypes.c_int64(int(argument))]
-    sizes = argument.size, argument.dtype.itemsize, argument.__cuda_array_interface__["data"][0]
+    sizes = argument.size, argument.dtype.itemsize, interface["data"][0]
     return [ctypes.c_int64(word) for word in (0, 0, *sizes, *argument.shape, *argument.strides)]
+
+
+def _kind(argument: Any) -> Any:
+    """Return what kernels are compiled for: arguments of which it is the same have the same type."""
+    shape = getattr(argument, "shape", None)
+    if not shape:  # a number
+        return type(argument)
+    return argument.dtype, argument.strides, shape if len(shape) > 1 else ()
 
 
 @lru_cache

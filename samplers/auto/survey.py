@@ -114,6 +114,12 @@ class Surveys(Sequence[Survey]):
         codes = np.argsort(order)[which.ravel()]
         return cls(Repeated([kinds[kind] for kind in order], codes), weights)
 
+    @staticmethod
+    def weights_in(works: Sequence[Survey]) -> list[float]:
+        """Return the weights in agents' surveys, without making each of those."""
+        weights: list[float] = works.weights.tolist() if isinstance(works, Surveys) else [w.weight for w in works]
+        return weights
+
     def __len__(self) -> int:
         return len(self.kinds)
 

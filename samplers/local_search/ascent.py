@@ -2,6 +2,7 @@
 
 from functools import partial
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,11 +10,42 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.samplers.local_search.graph import Graph, build_graph
+from dmcmc.samplers.local_search.graph import Graph, build_graph, of_shape
 from dmcmc.samplers.local_search.graph_kernels import ascend, choose_greedily, outdoes, project
 
 _LOOK = 1 << 22  # entries between two looks at the time, some hundredths of a second
 _PIECE = 1 << 20  # entries that a thread averages at a time
+
+
+class _Greedy(NamedTuple):
+    """What a greedy assignment takes of a graph but its entries.
+
+    Attributes
+    ----------
+    at : (scope variables,) int64
+        Where the averages of each variable of each factor begin.
+    averages : int
+        How many there are.
+    pieces : list of (int, int)
+        Factors that a thread averages at a time.
+    order : (n,) int64
+        Variables, those with most factors first.
+    """
+
+    at: NDArray[np.int64]
+    averages: int
+    pieces: list[tuple[int, int]]
+    order: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, graph: Graph) -> "_Greedy":
+        """Look a graph over."""
+        sizes = graph.domains[graph.scope]
+        cost = np.diff(np.append(graph.at, graph.first_step)) * np.diff(graph.scope_start[: graph.dense + 1])
+        cuts = np.flatnonzero(np.diff(np.cumsum(cost) // _PIECE) > 0) + 1
+        pieces = list(pairwise([0, *cuts.tolist(), graph.dense]))
+        order = np.argsort(-np.diff(graph.start), kind="stable")
+        return cls(np.cumsum(sizes) - sizes, int(sizes.sum()), pieces, order)
 
 
 class Ascent:
@@ -28,7 +60,7 @@ class Ascent:
 
     def __init__(self, problem: Problem, threads: int, stop: Stop) -> None:
         self.threads = threads
-        self.graph: Graph = build_graph(problem)
+        self._problem, self.graph = problem, build_graph(problem)
         self.stop = stop
 
     def greedy(self) -> NDArray[np.int64]:
@@ -39,16 +71,11 @@ class Ascent:
         graph = self.graph
         n = graph.domains.size
         z, placed = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.bool_)
-        sizes = graph.domains[graph.scope]
-        at = np.cumsum(sizes) - sizes
-        means = np.empty((2, int(sizes.sum())))
-        cost = np.diff(np.append(graph.at, graph.first_step)) * np.diff(graph.scope_start[: graph.dense + 1])
-        cuts = np.flatnonzero(np.diff(np.cumsum(cost) // _PIECE) > 0) + 1
-        pieces = pairwise([0, *cuts.tolist(), graph.dense])
+        at, averages, pieces, order = of_shape(self._problem, "greedy", lambda: _Greedy.of(graph))
+        means = np.empty((2, averages))
         tasks = [partial(project, graph, begin, end, at, means) for begin, end in pieces]
         if not run_parallel(tasks, self.threads, self.stop):
             return z
-        order = np.argsort(-np.diff(graph.start), kind="stable")
         done, sums = 0, np.zeros((3, graph.widest))
         while done < n and not (done and self.stop.over):
             done = choose_greedily(graph, order, done, z, placed, at, means, sums, _LOOK)

@@ -1,7 +1,7 @@
 """A problem's own factors as flat arrays: what decides exactly whether a move makes an assignment better."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +12,11 @@ from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.sparse import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.compile import writable
+from dmcmc.inference.runtime.memo import LARGEST
 from dmcmc.inference.runtime.types import Array
 from dmcmc.samplers.local_search.graph_kernels import link_variables
+
+T = TypeVar("T")
 
 _HALF = 32  # bits of an int64 that go into the second number
 
@@ -78,6 +81,29 @@ class Graph(NamedTuple):
 
 def build_graph(problem: Problem) -> Graph:
     """Lay out a problem as it was asked, not as dense tables."""
+    if not problem.known.once("plain", lambda: _plain(problem)):
+        return _laid_out(problem)
+    data = problem.flat.data
+    return of_shape(problem, "graph", lambda: _laid_out(problem)._replace(data=data[:0].copy()))._replace(data=data)
+
+
+def of_shape(problem: Problem, what: str, make: Callable[[], T]) -> T:
+    """Return what depends on a problem's graph but not on its entries: worked out once for small ones of one shape."""
+    if not problem.known.once("plain", lambda: _plain(problem)):
+        return make()
+    return problem.kin.once((what, problem.flat.data.dtype), make)
+
+
+def _plain(problem: Problem) -> bool:
+    """Return whether a graph has a small problem's flat tables as they are."""
+    if problem.n_variables + len(problem.factors) > LARGEST or not problem.dense:
+        return False
+    scopes = [factor.scope for factor in problem.factors]
+    return all(scopes) and sum(map(len, scopes)) <= LARGEST and problem.flat.data.dtype != np.int64
+
+
+def _laid_out(problem: Problem) -> Graph:
+    """Lay out a problem anew."""
     factors = [factor for factor in problem.factors if factor.scope]
     dense = [factor for factor in factors if type(factor) is Factor]
     automata = [_automaton(factor) for factor in factors if type(factor) is not Factor]

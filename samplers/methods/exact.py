@@ -60,7 +60,7 @@ class ExactSolver:
         batch: list[int] = []
         room = 0
         for i, local in enumerate(problems):
-            entries = sum(f.table.size for f in local.factors)
+            entries = local.entries
             large = local.plan.entries * size > most
             if batch and (large or (room + entries) * size > most):
                 tables |= zip(batch, _solve([problems[j] for j in batch], sampling), strict=True)
@@ -105,7 +105,7 @@ def _solve(problems: Sequence[LocalProblem], sampling: Sampling) -> list[Sampled
     if not problems:
         return []
     start, arithmetic = time.perf_counter(), sampling.arithmetic
-    flat = _encoded_flat([local.flat for local in problems], arithmetic)
+    flat = _encoded_flat(problems, arithmetic)
     found = []
     for batch in sampling.backend.eliminate_all(flat, [local.plan for local in problems], arithmetic):
         lefts = [done.remaining() for done in batch]
@@ -119,11 +119,19 @@ def _solve(problems: Sequence[LocalProblem], sampling: Sampling) -> list[Sampled
     return found
 
 
-def _encoded_flat(parts: Sequence[FlatTables], arithmetic: Arithmetic) -> FlatTables:
-    """Return the tables of all parts, one after another, encoded."""
-    if len({part.data.dtype for part in parts}) == 1:
-        return arithmetic.encode_flat(side_by_side(parts))
-    return side_by_side([arithmetic.encode_flat(part) for part in parts])
+def _encoded_flat(problems: Sequence[LocalProblem], arithmetic: Arithmetic) -> FlatTables:
+    """Return the tables of all agents, one after another, encoded."""
+    parts = [local.flat for local in problems]
+    if len({part.data.dtype for part in parts}) > 1:
+        return side_by_side([arithmetic.encode_flat(part) for part in parts])
+    # Where they lie depends on the agents' shapes alone.
+    key = "side by side", *(local.known for local in problems)
+    layout: FlatTables | None = problems[0].known.find(key)
+    if layout is None:
+        whole = side_by_side(parts)
+        problems[0].known.put(key, whole._replace(data=whole.data[:0].copy()))
+        return arithmetic.encode_flat(whole)
+    return arithmetic.encode_flat(layout._replace(data=np.concatenate([part.data for part in parts])))
 
 
 def _solve_large(local: LocalProblem, sampling: Sampling) -> SampledTable:

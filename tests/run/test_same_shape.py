@@ -14,6 +14,7 @@ from dmcmc.inference.orders import best_order
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import survey
+from dmcmc.samplers.local_search.graph import build_graph
 
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
 MEMOS = [division._ORDERS, planned._PLANS, pseudotree._TREES, best_order._ORDERS, problem._KIN, survey._COUNTED]
@@ -48,6 +49,21 @@ def test_what_was_planned_before_changes_no_answer():
         forget()
         answers.append(solved(seed))
     assert [solved(seed) for seed in (1, 2)] == answers
+
+
+def others(asked, seed):
+    rng = np.random.default_rng(seed)
+    return tuple(Factor.of(factor.scope, rng.integers(0, 9, factor.shape)) for factor in asked.factors)
+
+
+def test_graphs_for_the_search_share_what_depends_on_the_shape_alone():
+    first = dmcmc.generate("meeting-scheduling", seed=1, **SIZES)
+    second, again = (replace(first, factors=others(first, seed)) for seed in (2, 2))
+    one, other = build_graph(first), build_graph(second)
+    assert one.factor is other.factor and one.data is first.flat.data and other.data is second.flat.data
+    forget()
+    for kept, anew in zip(other, build_graph(again), strict=True):
+        assert np.array_equal(kept, anew) and np.asarray(kept).dtype == np.asarray(anew).dtype
 
 
 def test_equal_local_graphs_share_an_order(monkeypatch):

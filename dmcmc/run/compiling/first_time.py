@@ -46,9 +46,10 @@ def once(what: str, work: Callable[[], None], world: World, progress: Progress) 
     """Do something on one rank of each node, if it has not been done on this machine before; never fail."""
     if numba.config.DISABLE_JIT or _AT_WORK:  # what is being done may be a run
         return
-    marker, missing = warm_marker(what), is_missing(what, world)
+    missing = is_missing(what, world)
     if not any(world.allgather(missing)):
         return
+    marker = warm_marker(what)
     title, about = _title(what)
     progress.stage(title)
     if missing:

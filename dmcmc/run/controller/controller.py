@@ -119,6 +119,9 @@ class Controller:
         """
         state = self._last
         assert state is not None, "enter comes first"
+        if not offers:
+            self.offered, self.settled = (), False
+            return ()
         hopes = self._hopes({offer.kind for offer in offers}, state)
         own = [offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)]
         seconds = self._slice({offer.kind for offer in own}, state, hopes)

@@ -187,11 +187,14 @@ def decoded_by(kinds: Iterable[str]) -> list[str]:
 
 def _by_kind(brought: Iterable[Brought]) -> dict[str, Brought]:
     """Return the sums of what each kind has taken and brought."""
-    parts: dict[str, Brought] = {}
+    numbers: dict[str, list[float]] = {}
     for one in brought:
-        old = parts.get(one.kind, Brought(one.kind, 0.0))
-        parts[one.kind] = Brought(one.kind, *(a + b for a, b in zip(old[1:], one[1:], strict=True)))
-    return parts
+        sums = numbers.get(one.kind)
+        if sums is None:
+            sums = numbers[one.kind] = [*Brought(one.kind, 0.0)[1:]]
+        for place, number in enumerate(one[1:]):
+            sums[place] += number
+    return {kind: Brought(kind, *sums) for kind, sums in numbers.items()}
 
 
 def _split(total: float, weights: Mapping[str, float]) -> dict[str, float]:

@@ -8,6 +8,7 @@ from dmcmc.config.settings import Cooling
 from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.model.compact import Repeated
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.memo import Known
@@ -16,11 +17,12 @@ from dmcmc.run.planning.combination import joins
 from dmcmc.run.planning.divided import Divided
 from dmcmc.samplers.auto.choose import Choice, Limits, exact_option, sampled_choice, too_much
 from dmcmc.samplers.auto.rates import Rates
-from dmcmc.samplers.auto.survey import SAMPLER, Survey
+from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.model.schedule import Temperature
 
 _SERIOUS = 0.05  # of the time budget: exact agents that take less will not be given up
+_FEW, _KEPT = 1 << 10, 1 << 16  # factors between agents, and entries of all of them, that are kept encoded
 _FILTERED = 1e19  # joined cells beyond which no incumbent leaves few enough: 10^16 take half a minute
 
 
@@ -76,6 +78,27 @@ class Setup(Divided):
         """How many rows a sampled agent's table has where that is not all of them; 0 for all."""
         return tuple(choice.listed for choice in self.choices)
 
+    @cached_property
+    def weights(self) -> list[float]:
+        """What each agent's gap may be, beside other agents'."""
+        return Surveys.weights_in(self.surveys)
+
+    @cached_property
+    def crossing(self) -> Sequence[Table]:
+        """All factors between agents, encoded, once a problem; nothing where they are many or large.
+
+        Other ranks may know some of them alone.
+        """
+        factors = self.division.crossing
+        if not isinstance(factors, tuple) or len(factors) > _FEW:
+            return ()
+
+        def encoded() -> Sequence[Table]:
+            small = sum([factor.table.size for factor in factors]) <= _KEPT
+            return [self.arithmetic.encode(factor) for factor in factors] if small else ()
+
+        return self.problem.known.once(("crossing", self.arithmetic), encoded)
+
     @property
     def largest_join(self) -> float:
         """The entries of the largest table that combining can take, if all an agent meets was one table."""
@@ -121,7 +144,7 @@ class Setup(Divided):
 
     def ending(self, stop: Stop) -> "Setup":
         """Return the same for work that has to end."""
-        return replace(self, backend=replace(self.backend, stop=stop))
+        return self if stop is self.backend.stop else replace(self, backend=replace(self.backend, stop=stop))
 
     def changed(self, choices: Mapping[int, Choice]) -> "Setup":
         """Return the same with other choices of some agents; the same object if there are none."""

@@ -42,11 +42,11 @@ class GpuElimination(Elimination):
 
     def table(self, t: int) -> Table:
         """Return table ``t`` of the plan: a view; one that lies on the GPU is copied when its entries are wanted."""
-        at, size = int(self.plan.program.at[t]), int(self.plan.sizes[t])
-        if at + size <= self.hybrid.host_entries:
+        place, begin = self.plan.place(t), self.hybrid.device_begin
+        if place.end <= self.hybrid.host_entries:
             return super().table(t)
-        at -= self.hybrid.device_begin
-        return DeviceTable.of(self.plan.scope(t), self.plan.shape(t), self.device_arena[0][at : at + size], self)
+        entries = self.device_arena[0][place.begin - begin : place.end - begin]
+        return DeviceTable.of(place.scope, place.shape, entries, self)
 
     def choose(self, values: NDArray[np.int64]) -> None:
         """Set the maximising values; see :meth:`Elimination.choose`. One launch for all of G."""

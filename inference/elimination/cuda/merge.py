@@ -1,6 +1,7 @@
 """Several plans as one: their buckets side by side, so that whatever runs it sees all of them at once."""
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from dmcmc.inference.runtime.memo import Memo, digest
 from dmcmc.inference.runtime.types import Ints
 
 _MOST_TABLES = 1 << 14  # of plans that are kept
+_IN_PIECES = (-1, -1)  # among the ways to divide a plan
 
 
 class Merged(NamedTuple):
@@ -23,11 +25,28 @@ class Merged(NamedTuple):
         What each plan's tables are called in it.
     bucket_start : (plans + 1,) int64
         Where each plan's buckets start.
+    entry_start : list of int
+        Where each plan's tables start in the arena of :meth:`in_pieces`, and where the last one's end.
     """
 
     plan: Plan
     numbers: list[Ints]
     bucket_start: Ints
+    entry_start: list[int]
+
+    def in_pieces(self, plans: Sequence[Plan]) -> Plan:
+        """Return the plan with the tables of each one of ``plans`` in one piece of the arena, as they lie on their own.
+
+        It is worked out once.
+        """
+        found: Plan | None = self.plan.divided.get(_IN_PIECES)
+        if found is None:
+            at = np.empty_like(self.plan.program.at)
+            for numbers, start, plan in zip(self.numbers, self.entry_start[:-1], plans, strict=True):
+                at[numbers] = start + plan.program.at
+            found = Plan(self.plan.program._replace(at=at), self.plan.sizes, self.plan.remaining)
+            self.plan.divided[_IN_PIECES] = found
+        return found
 
 
 _MERGED = Memo[Merged](16)
@@ -99,4 +118,5 @@ def merge_plans(plans: Sequence[Plan]) -> Merged:
         low=np.concatenate([p.low for p in programs]),
     )
     remaining = [number[t] for number, plan in zip(numbers, plans, strict=True) for t in plan.remaining]
-    return Merged(Plan(program, sizes, tuple(map(int, remaining))), numbers, bucket_start)
+    plan = Plan(program, sizes, tuple(map(int, remaining)))
+    return Merged(plan, numbers, bucket_start, [0, *accumulate(plan.entries for plan in plans)])

@@ -7,6 +7,7 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.inference.dpop import planned
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.util_and_value import Node, util_step, value_step
@@ -147,6 +148,21 @@ def test_a_join_of_incomplete_tables_sends_and_chooses_the_same(seed, monkeypatc
     for agent, message in dense.messages.items():
         for one, other in zip(message, found.messages[agent], strict=True):
             assert one.scope == other.scope
+            assert np.array_equal(one.values, other.values)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_small_util_step_sends_and_chooses_what_a_large_one_does(seed, monkeypatch):
+    problem = random_problem(seed, 8, 5, 3, 12, hard=0.2)
+    small = Solved(problem)
+    monkeypatch.setattr(planned, "_SMALL", 0)
+    planned._PLANS.clear()
+    large = Solved(problem)
+    planned._PLANS.clear()
+    assert small.values == large.values
+    for agent, message in large.messages.items():
+        for one, other in zip(message, small.messages[agent], strict=True):
+            assert one.scope == other.scope and one.values.dtype == other.values.dtype
             assert np.array_equal(one.values, other.values)
 
 

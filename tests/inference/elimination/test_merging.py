@@ -7,6 +7,7 @@ from support.encoded_problems import batches
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold, bucket_levels, group_buckets
 from dmcmc.inference.elimination.cuda.merge import merge_plans, mergeable
 from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.execution.small import eliminate_side_by_side
 
 MANY = settings(max_examples=40)
 
@@ -30,6 +31,19 @@ def test_a_merged_plan_makes_the_same_tables(batch):
     assert sorted(merged.plan.remaining) == sorted(
         int(numbers[t]) for plan, numbers in zip(plans, merged.numbers, strict=True) for t in plan.remaining
     )
+
+
+@given(batches())
+@MANY
+def test_small_plans_carried_out_side_by_side_make_the_tables_that_each_makes_alone(batch):
+    plans, flat, arithmetic = batch
+    together, start = eliminate_side_by_side(flat, plans, merge_plans(plans), arithmetic), 0
+    for plan, done in zip(plans, together, strict=True):
+        given = plan.tables - plan.buckets
+        alone = eliminate(flat.part(start, start + given), plan, arithmetic)
+        start += given
+        assert done.plan is plan and np.array_equal(done.arena, alone.arena)
+        assert all(done.table(t).scope == alone.table(t).scope for t in range(plan.tables))
 
 
 @given(batches())
