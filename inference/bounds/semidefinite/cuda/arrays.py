@@ -34,7 +34,7 @@ def lift_problem() -> str | None:
 
 
 class DeviceArrays:
-    """Arrays on the device; an :class:`.batch.Arrays`. Under Numba's simulator they are NumPy's."""
+    """Arrays on the device; an :class:`.steps.Arrays`. Under Numba's simulator they are NumPy's."""
 
     def __init__(self) -> None:
         self._device, self._simulated = shared_device(), not takes_threads()
@@ -51,7 +51,7 @@ class DeviceArrays:
         return found
 
     def product(self, left: Any, right: Any, out: Any, turned: bool = False, rough: bool = False) -> None:
-        """Set ``out`` to products of matrices, (agents, ., .) in rows each; see :class:`.batch.Arrays`."""
+        """Set ``out`` to products of matrices, (agents, ., .) in rows each; see :class:`.steps.Arrays`."""
         if self._simulated:
             np.matmul(left, right.transpose(0, 2, 1) if turned else right, out=out)
             return

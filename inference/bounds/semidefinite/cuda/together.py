@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.inference.bounds.dual.scale import Scale
-from dmcmc.inference.bounds.semidefinite.batch import Batch, Shape, shape_of
+from dmcmc.inference.bounds.semidefinite.batch import Batch, shape_of
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import MOST_DOMAIN, DeviceArrays
 from dmcmc.inference.bounds.semidefinite.descent import LOOK, Descent, Point, Singles, Target
 from dmcmc.inference.bounds.semidefinite.lift import ROWS, Lift, LiftRequest, Opened
 from dmcmc.inference.bounds.semidefinite.network import Network
+from dmcmc.inference.bounds.semidefinite.steps import Shape
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import PIECE, Stop
