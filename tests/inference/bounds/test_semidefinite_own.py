@@ -29,6 +29,7 @@ from dmcmc.inference.bounds.semidefinite.own.cases import (
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, cases_at_once
+from dmcmc.inference.bounds.semidefinite.pace import as_long_as
 
 
 def agents(hard=0.0, floats=False):
@@ -221,3 +222,9 @@ def test_schedules_go_down_and_batches_fit_the_memory():
     found, _ = lifts(steps=1)
     shape = case_shape([lift._descent for lift in found])
     assert cases_at_once(shape, 3, 1 << 40) == 128 and cases_at_once(shape, 3, 1000) < 1
+
+
+def test_steps_are_asked_for_as_long_as_there_is_time():
+    left = iter([5.0, 5.0, math.inf, 0.0])
+    more = as_long_as(lambda: next(left))
+    assert more(0) == 1 and 1 <= more(1) <= 20 and 1 <= more(11) <= 20 and more(20) == 0

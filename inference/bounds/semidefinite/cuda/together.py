@@ -18,10 +18,11 @@ from dmcmc.inference.bounds.semidefinite.own.cases import ROW, Case, shared_star
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, cases_at_once
+from dmcmc.inference.bounds.semidefinite.pace import as_long_as
 from dmcmc.inference.bounds.semidefinite.steps import Shape
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import PIECE, Stop
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import CLAIMS, is_out_of_memory, shared_device
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.products import products_on_one_thread
@@ -31,7 +32,6 @@ SHARED = 600  # steps of the square that all rows of an agent share: ten times a
 _LOADED = 16  # agents, at most, of a step that loads what all use
 _LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
 _LOG = logging.getLogger(__name__)
-_MOST_STEPS = 2 * LOOK  # between two looks at the time: nothing says beforehand that the device has become slow
 
 
 def lift_on_gpu(
@@ -228,20 +228,5 @@ def _at_most(steps: int, more: Callable[[int], int]) -> Callable[[int], int]:
 
 
 def _until(end: float, stop: Stop) -> Callable[[int], int]:
-    """Return what allows steps until then: no more at a time than take a moment, by the pace of the last ones."""
-    last, before = time.perf_counter(), 0
-
-    def more(made: int) -> int:
-        nonlocal last, before
-        now = time.perf_counter()
-        left = min(end - now, stop.left)
-        if left <= 0:
-            return 0
-        if not made:
-            last = now
-            return 1
-        pace = (now - last) / (made - before)
-        last, before = now, made
-        return min(int(left / pace), _MOST_STEPS, max(1, int(PIECE / pace)))
-
-    return more
+    """Return what allows steps until then."""
+    return as_long_as(lambda: min(end - time.perf_counter(), stop.left))

@@ -101,8 +101,9 @@ class CaseBatch:
         columns, descent = self.ground.columns[agent], self.ground.descents[agent]
         long, h = descent.point.vectors.shape[1], descent.network.starts.size - 1
         vectors = np.empty((columns.size + 1, long), dtype=np.float32)
-        vectors[:-1], vectors[-1] = hidden[columns, :long], outer[0, :long]
-        return Point(vectors, np.ascontiguousarray(shifts[:h, columns]))
+        places = slice(None) if columns.size == len(hidden) else columns  # copies whole rows at once
+        vectors[:-1], vectors[-1] = hidden[places, :long], outer[0, :long]
+        return Point(vectors, shifts[:h, places].copy())
 
     def _words(self, plan: Plan, first: int, count: int) -> Singles:
         """Return the schedule of some steps, the same for all cases."""

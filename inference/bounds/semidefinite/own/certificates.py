@@ -79,15 +79,14 @@ def _of_pairs(batch: CaseBatch, part: slice, whole: tuple[Any, Any, Any]) -> lis
     hidden, moved, squares = whole
     arrays, size = batch.ground.arrays, batch.shape
     xp, count, h, d = arrays.module, len(hidden), size.h, size.d
-    utilities = xp.take(batch.ground.pairs, arrays.put(batch.agents[part]), axis=0)
-    table = xp.matmul(hidden, hidden.transpose(0, 2, 1)).astype(np.int64)
+    utilities = xp.take(batch.ground.pairs, arrays.put(batch.agents[part]), axis=0).reshape(count, h, d, h, d)
+    table = xp.matmul(hidden, hidden.transpose(0, 2, 1)).reshape(count, h, d, h, d).astype(np.int64)
     table *= 2
-    table += utilities.astype(np.int64) * squares[:, None, None]
-    by_variable = table.reshape(count, h, d, h, d)
-    by_variable -= moved.reshape(count, h, 1, h, d)
-    by_variable -= moved.reshape(count, h, h, d).transpose(0, 2, 3, 1)[..., None]
+    table += utilities.astype(np.int64) * squares[:, None, None, None, None]
+    table -= moved.reshape(count, h, 1, h, d)
+    table -= moved.reshape(count, h, h, d).transpose(0, 2, 3, 1)[..., None]
     table = xp.where(utilities < THRESHOLD, np.int64(NEVER), table)
-    best = arrays.get(table.reshape(count, h, d, h, d).max(axis=4).max(axis=2))
+    best = arrays.get(table.max(axis=4).max(axis=2))
     there = batch.there[part]
     counted = there[:, :, None] & there[:, None, :] & np.triu(np.ones((h, h), dtype=bool), 1)
     sums = [own[chosen] for own, chosen in zip(best, counted, strict=True)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.descent import LOOK, Point
+from dmcmc.inference.bounds.semidefinite.descent import Point
 from dmcmc.inference.bounds.semidefinite.lift import Turn
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import (
@@ -26,8 +26,8 @@ from dmcmc.inference.bounds.semidefinite.own.cases import (
 )
 from dmcmc.inference.bounds.semidefinite.own.certificates import AT_ONCE, certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
+from dmcmc.inference.bounds.semidefinite.pace import as_long_as
 from dmcmc.inference.bounds.semidefinite.steps import Arrays, Shape
-from dmcmc.inference.runtime.deadline import PIECE
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel
 
@@ -165,7 +165,7 @@ class OwnTurn:
         made, found = plan.steps, list[int | None]()
         if starts:
             batch = CaseBatch(self._ground, starts, points)
-            made = batch.run(plan, self._more(max(_STEP, self._pace(plan) * len(starts))))
+            made = batch.run(plan, as_long_as(self._left))
             found = self._certified(batch)
             for b, item in enumerate(items):
                 if made == plan.steps and not item.splits:
@@ -232,8 +232,3 @@ class OwnTurn:
         """Return the bound of a case as the CPU finds it."""
         start = batch.starts[b]
         return certified_alone(self._ground.descents[start.agent], start.case, batch.point(b))
-
-    def _more(self, pace: float) -> Callable[[int], int]:
-        """Return what allows the steps of a moment as long as there is time, by the pace of steps."""
-        at_once = max(1, min(2 * LOOK, int(PIECE / max(pace, 1e-9))))
-        return lambda made: at_once if self._left() > 0 else 0
