@@ -115,6 +115,7 @@ def soon_alone(monkeypatch):
     monkeypatch.setattr(together, "SHARED", 2)
     monkeypatch.setattr(own_turn, "ROW", own_turn.ROW._replace(steps=3))
     monkeypatch.setattr(own_turn, "NODE", own_turn.NODE._replace(steps=2))
+    monkeypatch.setattr(own_turn, "LONG", own_turn.LONG._replace(steps=1))
     monkeypatch.setattr(Lift, "least_seconds", 0.0)
     monkeypatch.setattr(Lift, "ending", lambda self, opened, ascends: 0.0)
 

@@ -15,6 +15,7 @@ from dmcmc.inference.bounds.semidefinite.lift import Lift, Turn
 from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import (
+    LONG,
     NODE,
     ROW,
     Case,
@@ -28,7 +29,7 @@ from dmcmc.inference.bounds.semidefinite.own.cases import (
 )
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape
-from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, cases_at_once
+from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, Stage, cases_at_once
 from dmcmc.inference.bounds.semidefinite.pace import as_long_as
 
 
@@ -69,6 +70,7 @@ def short(monkeypatch):
     """Schedules of few steps: the naive twin is slow."""
     monkeypatch.setattr(own_turn, "ROW", ROW._replace(steps=12))
     monkeypatch.setattr(own_turn, "NODE", NODE._replace(steps=5))
+    monkeypatch.setattr(own_turn, "LONG", LONG._replace(steps=7))
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
@@ -82,7 +84,7 @@ def test_squares_of_rows_own_are_sound_and_never_worse(short, hard, floats):
     assert one.rows and one.nodes
     for lift, values, above in zip(found, worth, before, strict=True):
         assert (decoded(lift) <= above).all() and (decoded(lift) >= values - 1e-9 * floats).all()
-        assert not lift.own.points and lift.own.split <= lift.own.done
+        assert not lift.own.points and not lift.own.nodes and lift.own.split <= lift.own.done
     assert all(turn.lift.exhausted and turn.lift.own.split for turn in turns)
     assert any((decoded(lift) < above).any() for lift, above in zip(found, before, strict=True))
     assert found[0].own.exact
@@ -196,6 +198,24 @@ def test_time_ends_a_turn_and_what_is_not_done_is_done_later(short):
     assert one.rows + done == sum(lift.state.bounds.size for lift in found) and all(lift.exhausted for lift in found)
 
 
+def test_values_that_bound_a_row_have_more_steps_and_others_keep_their_bounds(short):
+    found, _ = lifts()
+    lift, turns = found[0], turns_of(found[:1])
+    one = OwnTurn(turns, NaiveArrays(), 9, forever)
+    while not (items := one._next()) or items[0].stage < Stage.LONGER:
+        one._carry_out(items)
+    (row, nodes), own = max(lift.own.nodes.items(), key=lambda known: max(known[1].values())), lift.own
+    assert max(nodes.values()) >= lift.state.bounds[row] and own.alone[row] >= lift.state.bounds[row]
+    own.alone[row], lowest = max(nodes.values()), min(nodes, key=nodes.__getitem__)
+    item = next(item for item in one._items() if item.row == row)
+    cases = one._cases(item)
+    assert cases == [Case(row, cases[0].variable, v) for v, bound in nodes.items() if bound == max(nodes.values())]
+    one._lower(item, cases, [-999] * len(cases), whole=False)
+    assert lift.state.bounds[row] == max(max(own.nodes[row].values()), -999) and own.nodes[row][lowest] == nodes[lowest]
+    one._lower(item, cases, [None] * len(cases), whole=True)
+    assert row not in own.points and row not in own.nodes and row in own.split
+
+
 def test_rows_that_do_not_matter_are_left_as_they_are(short):
     found, _ = lifts()
     before = found[0].state.bounds.copy()
@@ -214,7 +234,7 @@ def test_certificates_that_are_not_those_of_the_cpu_are_not_used(short, monkeypa
 
 
 def test_schedules_go_down_and_batches_fit_the_memory():
-    for plan in (ROW, NODE):
+    for plan in (ROW, NODE, LONG):
         words = np.array([plan.at(step) for step in range(plan.steps)])
         assert words[0, 0] == pytest.approx(1 / plan.warm) and words[-1, 0] == pytest.approx(1 / plan.cold)
         assert (np.diff(words[:, 0]) > 0).all() and words[-1, 2] == pytest.approx(plan.short, rel=0.01)

@@ -41,6 +41,7 @@ class Plan(NamedTuple):
 # Tried on rows of uniform utilities with 50 variables: longer first steps lose more than they find.
 ROW = Plan(200, 0.02, 0.002, 0.004, 0.0003)
 NODE = Plan(60, 0.02, 0.003, 0.004, 0.001)
+LONG = Plan(250, 0.02, 0.0008, 0.005, 0.0001)
 
 
 def utilities_of(network: Network, case: Case) -> tuple[Ints, int]:

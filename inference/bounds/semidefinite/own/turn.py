@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from enum import IntEnum
 from functools import partial
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from dmcmc.inference.bounds.semidefinite.descent import Point
 from dmcmc.inference.bounds.semidefinite.lift import Turn
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import (
+    LONG,
     NODE,
     ROW,
     Case,
@@ -38,14 +40,28 @@ _POINTS, _SHARE = 2 << 30, 1 / 16  # bytes of points that are kept for a further
 _LEVELS = 16  # of how far rows are beyond their limits; among those of one agents come one after the other
 _STEP, _PRODUCT = 1e-3, 1e-13  # seconds of a step at least, and for a pair of values and each vector: estimates
 _TELLING = 32  # cases that tell the pace of others
+_MARGIN = 0.25  # of what a further variable has brought, more steps may bring
 _USED = 0.8  # of the time that is left is planned with
+
+
+class Stage(IntEnum):
+    """What is done for a row next: a square of its own, one for each value of a further variable, those for longer."""
+
+    ALONE = 0
+    SPLIT = 1
+    LONGER = 2
+
+    @property
+    def plan(self) -> Plan:
+        """Its schedule."""
+        return (ROW, NODE, LONG)[self]
 
 
 class Item(NamedTuple):
     """A row that is next: least first."""
 
     level: int
-    splits: bool
+    stage: Stage
     turn: int
     beyond: float
     row: int
@@ -100,9 +116,10 @@ class OwnTurn:
         for number, (lift, opened) in enumerate(self.turns):
             bounds, unit = lift.state.bounds[opened.rows], 2.0**-lift.state.layout.scale.shift
             for row, bound, limit in zip(opened.rows.tolist(), bounds.tolist(), opened.limits.tolist(), strict=True):
-                splits = row in lift.own.done
-                if bound > NEVER and (not splits or row in lift.own.points):
-                    found.append(Item(0, splits, number, (limit - bound) * unit, row))
+                own = lift.own
+                stage = Stage.LONGER if row in own.split else Stage.SPLIT if row in own.done else Stage.ALONE
+                if bound > NEVER and (stage == Stage.ALONE or row in own.points):
+                    found.append(Item(0, stage, number, (limit - bound) * unit, row))
         most = max((-item.beyond for item in found), default=0.0)
         scale = _LEVELS / most if most > 0 else 0.0
         return sorted(item._replace(level=math.ceil(item.beyond * scale)) for item in found)
@@ -110,12 +127,12 @@ class OwnTurn:
     def _next(self) -> list[Item]:
         """Return rows of one kind that there is room and time for."""
         items = self._items()
-        splits = bool(items) and items[0].splits
-        if not splits and self._room_for_points() <= 0:  # those that are there come first then
-            splits = any(item.splits for item in items)
-        afford, chosen, count = self._afford(NODE if splits else ROW), list[Item](), 0
+        stage = items[0].stage if items else Stage.ALONE
+        if stage == Stage.ALONE and self._room_for_points() <= 0:  # those that are there come first then
+            stage = min((item.stage for item in items if item.stage != stage), default=stage)
+        afford, chosen, count = self._afford(stage.plan), list[Item](), 0
         for item in items:
-            many = len(self._cases(item)) if item.splits == splits else self._most + 1
+            many = len(self._cases(item)) if item.stage == stage else self._most + 1
             if many <= self._most:
                 count += many
                 if count > afford:
@@ -138,28 +155,34 @@ class OwnTurn:
         return self.turns[0].lift.own.pace.get(plan.steps) or _PRODUCT * shape.n**2 * shape.r
 
     def _cases(self, item: Item) -> list[Case]:
-        """Return the cases of a row: itself, or with each value of the variable that is fixed."""
-        if not item.splits:
+        """Return the cases of a row: itself, or with each value of the variable that is fixed.
+
+        For longer, those values alone that would be the highest soon.
+        """
+        if item.stage == Stage.ALONE:
             return [Case(item.row)]
         network, variable = self._ground.descents[item.turn].network, self._fixed[item.turn]
+        if item.stage == Stage.LONGER:
+            own = self.turns[item.turn].lift.own
+            bounds, highest = own.nodes[item.row], max(own.nodes[item.row].values())
+            least = highest - _MARGIN * max(0, own.alone[item.row] - highest)
+            return [Case(item.row, variable, value) for value, bound in bounds.items() if bound >= least]
         first, last = network.starts[variable : variable + 2].tolist()
-        own = network.values(network.digits(np.array([item.row])))[0, first:last]
-        return [Case(item.row, variable, int(value)) for value in np.flatnonzero(own >= THRESHOLD)]
+        worth = network.values(network.digits(np.array([item.row])))[0, first:last]
+        return [Case(item.row, variable, int(value)) for value in np.flatnonzero(worth >= THRESHOLD)]
 
     def _carry_out(self, items: Sequence[Item]) -> None:
         """Lower some rows of one kind."""
-        begun, plan = time.perf_counter(), NODE if items[0].splits else ROW
-        starts, points, ends = list[Start](), list[Point](), list[int]()
+        begun, stage = time.perf_counter(), items[0].stage
+        starts, points, ends, plan = list[Start](), list[Point](), [0], stage.plan
         for item in items:
-            descent, own = self._ground.descents[item.turn], self.turns[item.turn].lift.own
-            if item.splits:
-                points.append(own.points[item.row])
+            descent, alone = self._ground.descents[item.turn], stage == Stage.ALONE
+            if not alone:
+                points.append(self.turns[item.turn].lift.own.points[item.row])
             elif not starts or starts[-1].agent != item.turn:
                 points.append(descent.point)
             for case in self._cases(item):
-                around = (
-                    fixed_start(descent.network, points[-1], case) if item.splits else shared_start(descent, item.row)
-                )
+                around = shared_start(descent, item.row) if alone else fixed_start(descent.network, points[-1], case)
                 starts.append(Start(item.turn, case, len(points) - 1, around))
             ends.append(len(starts))
         made, found = plan.steps, list[int | None]()
@@ -168,30 +191,40 @@ class OwnTurn:
             made = batch.run(plan, as_long_as(self._left))
             found = self._certified(batch)
             for b, item in enumerate(items):
-                if made == plan.steps and not item.splits:
+                if made == plan.steps and stage == Stage.ALONE:
                     self._keep(item, batch, b)
             if len(starts) >= min(_TELLING, self._most):
                 took = time.perf_counter() - begun
                 for turn in self.turns:
                     turn.lift.own.pace[plan.steps] = took / (len(starts) * max(1, made))
-            self.nodes += len(starts) if items[0].splits else 0
-        self._lower(items, [found[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)], made == plan.steps)
+        self.rows += len(items) if made == plan.steps and stage == Stage.ALONE else 0
+        self.nodes += len(starts) if stage != Stage.ALONE else 0
+        cases = [start.case for start in starts]
+        for item, first, last in zip(items, ends[:-1], ends[1:], strict=True):
+            self._lower(item, cases[first:last], found[first:last], made == plan.steps)
 
-    def _lower(self, items: Sequence[Item], found: Sequence[Sequence[int | None]], whole: bool) -> None:
-        """Take in bounds of rows' cases; without any a row is infeasible."""
-        for item, cases in zip(items, found, strict=True):
-            lift = self.turns[item.turn].lift
-            bounds = [bound for bound in cases if bound is not None]
-            if len(bounds) == len(cases):
-                highest = np.array([max(bounds, default=NEVER)], dtype=np.int64)
-                lift.lower(np.array([item.row], dtype=np.int64), highest)
-            if whole and item.splits:
-                lift.own.split.add(item.row)
-            elif whole:
-                lift.own.done.add(item.row)
-                self.rows += 1
-            if item.row in lift.own.split or lift.state.bounds[item.row] <= NEVER:
-                lift.own.points.pop(item.row, None)
+    def _lower(self, item: Item, cases: Sequence[Case], found: Sequence[int | None], whole: bool) -> None:
+        """Take in bounds of a row's cases; a row without any is infeasible."""
+        lift, row = self.turns[item.turn].lift, item.row
+        own = lift.own
+        bounds = {case.value: bound for case, bound in zip(cases, found, strict=True) if bound is not None}
+        proven = len(bounds) == len(cases)
+        if item.stage != Stage.ALONE:
+            before = own.nodes.get(row, {})
+            bounds = before | {value: min(bound, before.get(value, bound)) for value, bound in bounds.items()}
+        if proven:
+            highest = max(bounds.values(), default=NEVER)
+            lift.lower(np.array([row], dtype=np.int64), np.array([highest], dtype=np.int64))
+            if item.stage == Stage.ALONE:
+                own.alone[row] = highest
+            else:
+                own.nodes[row] = bounds
+        if whole:
+            (own.done if item.stage == Stage.ALONE else own.split).add(row)
+        over = whole and (item.stage == Stage.LONGER or not proven or row not in own.points)
+        crowded = item.stage == Stage.SPLIT and whole and 2 * self._room_for_points() < ACCOUNT.part(_SHARE, _POINTS)
+        if over or crowded or lift.state.bounds[row] <= NEVER:
+            own.end(row)
 
     def _keep(self, item: Item, batch: CaseBatch, b: int) -> None:
         """Keep a row's point for a further variable, where there is one and room for it."""
