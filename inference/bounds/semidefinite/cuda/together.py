@@ -111,31 +111,34 @@ def _share(turns: Sequence[Turn], backend: Backend, end: float | None, steps: in
 def _go_on_alone(turns: Sequence[Turn], backend: Backend, end: float) -> None:
     """Lower rows by squares of their own, as long as there is time; where anything fails, never again."""
     turns = [t for t in turns if not t.lift.exhausted and not t.lift.own.failed and t.lift.steps >= SHARED]
-    begun = time.perf_counter()
-    if not turns or begun >= end or backend.stop.over:
+    if not turns or time.perf_counter() >= end or backend.stop.over:
         return
     arrays = DeviceArrays()
     try:
-        most = cases_at_once(case_shape([turn.opened.descent for turn in turns]), len(turns), _room(backend))
-        if most < 1:
-            raise MemoryError("out of memory: no room for a row's square")
-        with CLAIMS.alone():
-            own = OwnTurn(
-                turns, arrays, most, lambda: min(end - time.perf_counter(), backend.stop.left), backend.threads
-            )
-            own.run()
+        _make_own(turns, backend, end, arrays)
     except Exception as error:  # whatever a device, its driver or a library raises: squares are shared then as before
         for turn in turns:
             turn.lift.own.fail()
-        what = _LOG.info if is_out_of_memory(error) else _LOG.warning
-        what(f"dmcmc: no squares of rows' own on the GPU: {type(error).__name__}: {error}", exc_info=True)
-    else:
-        _LOG.info(
-            f"squares of {own.rows} rows of {len(turns)} agents, and {own.nodes} with a variable fixed, in"
-            f" {time.perf_counter() - begun:.2f} s; {most} at a time"
-        )
+        say = _LOG.info if is_out_of_memory(error) else _LOG.warning
+        say(f"dmcmc: no squares of rows' own on the GPU: {type(error).__name__}: {' '.join(str(error).split())[:100]}")
+        _LOG.debug("what failed", exc_info=True)
     finally:
         arrays.close()
+
+
+def _make_own(turns: Sequence[Turn], backend: Backend, end: float, arrays: DeviceArrays) -> None:
+    """Make them until then; whatever is on the device is nobody's afterwards."""
+    begun, shape = time.perf_counter(), case_shape([turn.opened.descent for turn in turns])
+    most = cases_at_once(shape, len(turns), _room(backend))
+    if most < 1:
+        raise MemoryError("out of memory: no room for a row's square")
+    with CLAIMS.alone():
+        own = OwnTurn(turns, arrays, most, _left(end, backend.stop), backend.threads)
+        own.run()
+    _LOG.info(
+        f"squares of {own.rows} rows of {len(turns)} agents, and {own.nodes} with a variable fixed, in"
+        f" {time.perf_counter() - begun:.2f} s; {most} at a time"
+    )
 
 
 def load_lifts(locals_: Sequence[LocalProblem]) -> None:
@@ -229,4 +232,9 @@ def _at_most(steps: int, more: Callable[[int], int]) -> Callable[[int], int]:
 
 def _until(end: float, stop: Stop) -> Callable[[int], int]:
     """Return what allows steps until then."""
-    return as_long_as(lambda: min(end - time.perf_counter(), stop.left))
+    return as_long_as(_left(end, stop))
+
+
+def _left(end: float, stop: Stop) -> Callable[[], float]:
+    """Return what tells the seconds until then."""
+    return lambda: min(end - time.perf_counter(), stop.left)
