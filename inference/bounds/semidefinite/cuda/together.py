@@ -158,9 +158,9 @@ def _load_own(descent: Descent) -> None:
     """Do so for squares of rows' own."""
     network, around = descent.network, shared_start(descent, 0)
     cases = [Case(0), *([Case(0, 0, 0)] if network.starts.size > 2 else [])]
-    starts = [Start(0, case, 0, around) for case in cases]
+    starts, arrays = [Start(0, case, 0, around) for case in cases], DeviceArrays()
     try:
-        batch = CaseBatch(Ground([descent], DeviceArrays()), starts, [descent.point])
+        batch = CaseBatch(Ground([descent], arrays), starts, [descent.point])
         batch.run(ROW._replace(steps=1), _by_steps(1))
         certificates(batch)
     except Exception as error:  # it is found out again where it is to be of use

@@ -122,7 +122,7 @@ class OwnTurn:
                     found.append(Item(0, stage, number, (limit - bound) * unit, row))
         most = max((-item.beyond for item in found), default=0.0)
         scale = _LEVELS / most if most > 0 else 0.0
-        return sorted(item._replace(level=math.ceil(item.beyond * scale)) for item in found)
+        return sorted(item._replace(level=math.floor(item.beyond * scale)) for item in found)
 
     def _next(self) -> list[Item]:
         """Return rows of one kind that there is room and time for."""
