@@ -84,17 +84,18 @@ def time_parts(descents: Sequence[Descent], targets: Sequence[Target], rough: in
     arrays, agents = DeviceArrays(), len(descents)
     batch = Batch([copy_of(d) for d in descents], targets, arrays, rough)
     words = arrays.put(np.array([[schedule(0)] * agents], dtype=np.float32))
-    smooth, moves = batch._launches(words)
-    hidden, slope = batch._points[0][0], batch._slopes[0]
-    first = seconds_of(lambda _: arrays.product(hidden, hidden, batch._products, True, rough > 0), arrays)
-    second = seconds_of(lambda _: arrays.product(batch._weights, hidden, slope, False, rough > 0), arrays)
-    pairs, look = seconds_of(smooth, arrays), seconds_of(lambda _: batch._look(smooth, words, 0), arrays)
+    steps, coarse = batch.steps, rough > 0
+    looks, moves = steps._launches(words)
+    hidden, slope = steps.points[0][0], steps._slopes[0]
+    first = seconds_of(lambda _: arrays.product(hidden, hidden, steps._products, True, coarse), arrays)
+    second = seconds_of(lambda _: arrays.product(steps._weights, hidden, slope, False, coarse), arrays)
+    pairs, look = seconds_of(looks[0], arrays), seconds_of(lambda _: steps._look(looks, words, 0, coarse), arrays)
     move = seconds_of(lambda _: [one(0) for one in moves], arrays)
     start = time.perf_counter()
     for _ in range(FEW):
-        batch._look(smooth, words, 0)
+        steps._look(looks, words, 0, coarse)
     asked = (time.perf_counter() - start) / FEW
-    arrays.get(batch._least)
+    arrays.get(batch.steps.least)
     speed = 4 * agents * batch.shape.n**2 * batch.shape.r / (first + second) / 1e12
     out(
         f"  {KINDS[rough]} products {1e3 * first:.3f} + {1e3 * second:.3f} ms ({speed:.0f} T/s)"
@@ -130,7 +131,7 @@ def go_on(descents: Sequence[Descent], targets: Sequence[Target], steps: int, ou
         own = [copy_of(d) for d in descents]
         for before, mark in pairwise(marks):
             batch = Batch(own, targets, arrays, rough)
-            arrays.get(batch._least)
+            arrays.get(batch.steps.least)
             start = time.perf_counter()
             points = batch.run(some_of(mark - before))
             took += time.perf_counter() - start
@@ -151,7 +152,7 @@ def measure(name: str, steps: int, out: Say) -> None:
     ]  # what all rows are beyond 0
     arrays = DeviceArrays()
     batch = Batch(descents, targets, arrays)
-    arrays.get(batch._least)
+    arrays.get(batch.steps.least)
     end = time.perf_counter()
     shape = batch.shape
     out(f"  {shape}: {shape.bytes / 2**20:.0f} MiB; start {ready - start:.3f} s, set-up {end - ready:.3f} s")

@@ -1,82 +1,19 @@
-"""Descents of several agents side by side: the same steps as :mod:`.descent`, written for any array library.
-
-All agents' arrays are as large: h variables of d values each, n = h·d values, r vectors' entries, o values of the
-interface, k rows. What an agent has not is left out of all sums: entries of vectors are 0 and stay so, values are
-forbidden, variables have no pairs, rows are far below their limits.
-"""
+"""Descents of several agents side by side: what goes into :mod:`.steps` and comes out of it."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.semidefinite.descent import DEAD, LOOK, Descent, Point, Target, schedule
+from dmcmc.inference.bounds.semidefinite.descent import DEAD, Descent, Point, Target, schedule
+from dmcmc.inference.bounds.semidefinite.network import Network
+from dmcmc.inference.bounds.semidefinite.steps import Arrays, Given, Shape, Steps
 from dmcmc.inference.runtime.types import Array, Ints
-
-Launch = Callable[[int], None]  # of a pass, for a step of a schedule
 
 ROUGH = 1000  # steps of a descent in which products may be rough: later they would cost more than they save
 _FAR = 1e15  # units: the limit of a row that is none
 _ROUND = 8  # vectors' lengths are multiples of it
-
-
-class Arrays(Protocol):
-    """Where arrays live, and the two passes over them that an array library has not."""
-
-    module: Any
-
-    def put(self, array: Array) -> Any:
-        """Return a copy there."""
-        ...
-
-    def get(self, array: Any) -> Array:
-        """Return a copy here."""
-        ...
-
-    def product(self, left: Any, right: Any, out: Any, turned: bool = False, rough: bool = False) -> None:
-        """Set ``out`` to products of matrices, (agents, ., .) each.
-
-        Parameters
-        ----------
-        turned
-            Whether those on the right are turned round.
-        rough
-            Whether what is multiplied may be rounded to 11 bits (TF32, on tensor cores).
-        """
-        ...
-
-    def smooth(self, given: tuple[Any, ...], found: tuple[Any, ...], shape: tuple[int, int, int]) -> Launch:
-        """Return what finds weights, marginals and maxima of all pairs for a step of the schedule."""
-        ...
-
-    def adam(self, arrays: tuple[Any, ...], schedule: Any, agents: int) -> Launch:
-        """Return what moves an array against its slopes for a step of the schedule."""
-        ...
-
-
-class Shape(NamedTuple):
-    """Sizes that all agents' arrays have."""
-
-    agents: int
-    h: int
-    d: int
-    r: int
-    o: int
-    k: int
-
-    @property
-    def n(self) -> int:
-        """Values."""
-        return self.h * self.d
-
-    @property
-    def bytes(self) -> int:
-        """That a batch takes, about."""
-        per_agent = (
-            3 * self.n**2 + 8 * (self.n + self.o) * self.r + 8 * self.h * self.n + 8 * self.k * (self.n + self.r)
-        )
-        return 4 * self.agents * per_agent
 
 
 def shape_of(descents: Sequence[Descent], rows: int) -> Shape:
@@ -119,29 +56,19 @@ class Batch:
     ) -> None:
         self.descents, self._arrays, self._rough = descents, arrays, rough
         self.shape = shape_of(descents, max(rows, *(target.limits.size for target in targets)))
-        size, put, xp = self.shape, arrays.put, arrays.module
+        size, put = self.shape, arrays.put
         agents, h, d, n = size.agents, size.h, size.d, size.n
-        self._columns = [_columns(descent, d) for descent in descents]
-        self._points = [self._laid_out([getattr(x, name) for x in descents]) for name in ("point", "means", "squares")]
-        self._slopes = [xp.zeros_like(part) for part in self._points[0]]
-        self._best = [part.copy() for part in self._points[0]]
-        self._least = xp.full(agents, np.inf)
-        sizes = np.zeros((agents, h), dtype=np.int32)
+        self._columns = [columns_of(descent.network, d) for descent in descents]
+        points = [self._laid_out([getattr(x, name) for x in descents]) for name in ("point", "means", "squares")]
         utilities = np.zeros((agents, n, n), dtype=np.float32)
         for b, (descent, columns) in enumerate(zip(descents, self._columns, strict=True)):
-            own = np.diff(descent.network.starts)
-            sizes[b, : own.size] = own
             utilities[b][np.ix_(columns, columns)] = descent.in_units(descent.network.pairs)
+        sizes = sizes_of([descent.network for descent in descents], h)
         there = sizes > 0
-        self._utilities, self._sizes, self._live = put(utilities), put(sizes), put(there.astype(np.float32)[:, None, :])
-        apart = there[:, :, None] & there[:, None, :] & ~np.eye(h, dtype=bool)
-        self._moves = put(np.repeat(apart, d, axis=2).astype(np.float32))  # shifts that there are
-        self._products, self._weights = xp.zeros_like(self._utilities), xp.zeros_like(self._utilities)
-        self._marginals = xp.zeros((agents, h, n), dtype=np.float32)
-        self._maxima = xp.zeros((agents, h, h), dtype=np.float32)
-        self._entries = xp.zeros((agents, size.k, n), dtype=np.float32)
-        self._squares = xp.zeros((agents, size.k, size.k), dtype=np.float32)
-        self._take_rows(targets)
+        moves = put(np.repeat(apart(there), d, axis=2).astype(np.float32))  # shifts that there are
+        live = put(there.astype(np.float32)[:, None, :])
+        given = Given(put(utilities), put(sizes), live, moves, *self._rows(targets))
+        self.steps = Steps(size, given, points, arrays)
 
     def run(self, more: Callable[[int], int]) -> list[Point]:
         """Make steps; return each descent's best point on the way.
@@ -160,84 +87,22 @@ class Batch:
             self._tell(made)
         self._make(made, 0)
         self._return()
-        best = [self._arrays.get(part) for part in self._best]
+        best = [self._arrays.get(part) for part in self.steps.best]
         return [self._taken_out(b, best) for b in range(self.shape.agents)]
 
     def _make(self, made: int, wanted: int) -> None:
         """Make steps; without any look whether this is the best point so far."""
-        xp = self._arrays.module
         steps = [[schedule(descent.steps + i) for descent in self.descents] for i in range(max(1, wanted))]
-        words = self._arrays.put(np.array(steps, dtype=np.float32))
-        smooth, moves = self._launches(words)
-        for i in range(max(1, wanted)):
-            beyond = self._look(smooth, words, i)
-            if not wanted or (made + i) % LOOK == 0:
-                better = beyond < self._least
-                self._least = xp.where(better, beyond, self._least)
-                for best, here in zip(self._best, self._points[0], strict=True):
-                    xp.copyto(best, here, where=better[:, None, None])
-            if wanted:
-                for move in moves:
-                    move(i)
+        words, rough = np.array(steps, dtype=np.float32), all(x.steps < self._rough for x in self.descents)
+        if wanted:
+            self.steps.make(words, made, rough)
+        else:
+            self.steps.end(words, rough)
         for descent in self.descents:
             descent.steps += wanted
 
-    def _launches(self, words: Any) -> tuple[Launch, list[Launch]]:
-        """Return the passes for the steps of a schedule: over pairs, and what moves each array."""
-        agents, h, d = self.shape[:3]
-        smooth = self._arrays.smooth(
-            (self._utilities, self._products, self._points[0][2], self._sizes, words),
-            (self._weights, self._marginals, self._maxima),
-            (agents, h, d),
-        )
-        parts = zip(self._points[0], self._slopes, *self._points[1:], strict=True)
-        return smooth, [self._arrays.adam(part, words, agents) for part in parts]
-
-    def _look(self, smooth: Launch, words: Any, at: int) -> Any:
-        """Find the slopes here; return what is left of the targets, about."""
-        xp, size = self._arrays.module, self.shape
-        hidden, outer, shifts = self._points[0]
-        slope_hidden, slope_outer, slope_shifts = self._slopes
-        agents, k, by_variable = size.agents, size.k, (size.agents, size.k, size.h, size.d)
-        product = partial(self._arrays.product, rough=all(descent.steps < self._rough for descent in self.descents))
-        product(hidden, hidden, self._products, turned=True)
-        smooth(at)
-        around = xp.matmul(self._select, outer)
-        own = self._products.reshape(agents, -1)[:, :: size.n + 1] + shifts.sum(axis=1)
-        product(around, hidden, self._entries, turned=True)
-        entries = 2 * self._entries
-        entries += own[:, None, :]
-        entries += self._values
-        entries = entries.reshape(by_variable)
-        best = entries.max(axis=3)
-        total = self._maxima.sum(axis=(1, 2), dtype=np.float64) / 2
-        product(around, around, self._squares, turned=True)
-        squares = self._squares.reshape(agents, -1)[:, :: k + 1]
-        left = self._constants + squares + (best * self._live).sum(axis=2, dtype=np.float64)
-        left += total[:, None]
-        most = left.max(axis=1)
-
-        rows = xp.exp((left - most[:, None]) * words[at, :, 1, None]).astype(np.float32)
-        rows /= rows.sum(axis=1, keepdims=True)
-        entries -= best[..., None]
-        entries *= words[at, :, 0, None, None, None]
-        chosen = xp.exp(entries)
-        chosen *= (rows[:, :, None] * self._live / chosen.sum(axis=3))[..., None]
-        chosen = chosen.reshape(agents, k, size.n)
-        share = chosen.sum(axis=1)
-
-        self._weights.reshape(agents, -1)[:, :: size.n + 1] = share  # a value's own square
-        product(self._weights, hidden, slope_hidden)
-        slope_hidden += xp.matmul(chosen.transpose(0, 2, 1), around)
-        outward = xp.matmul(chosen, hidden)
-        outward += rows[:, :, None] * around
-        xp.matmul(self._select.transpose(0, 2, 1), outward, out=slope_outer)
-        xp.subtract(share[:, None, :], self._marginals, out=slope_shifts)
-        slope_shifts *= self._moves
-        return most
-
-    def _take_rows(self, targets: Sequence[Target]) -> None:
-        """Lay out the rows of all agents."""
+    def _rows(self, targets: Sequence[Target]) -> tuple[Any, Any, Any]:
+        """Lay out the rows of all agents: which values of the interface they have, values, constants."""
         agents, k, n = self.shape.agents, self.shape.k, self.shape.n
         select = np.zeros((agents, k, self.shape.o), dtype=np.float32)
         values = np.full((agents, k, n), DEAD, dtype=np.float32)
@@ -249,13 +114,13 @@ class Batch:
             for row, column in np.ndindex(*target.digits.shape):
                 select[b, row, sum(network.shape[:column]) + target.digits[row, column]] = 1
         put = self._arrays.put
-        self._select, self._values, self._constants = put(select), put(values), put(constants)
+        return put(select), put(values), put(constants)
 
     def _tell(self, made: int) -> None:
         """Wait for what was asked for; note what is left of the targets where that is told."""
         if any(descent.steps == descent.told_at for descent in self.descents):
             self._make(made, 0)
-        least = self._arrays.get(self._least)
+        least = self._arrays.get(self.steps.least)
         for descent, one in zip(self.descents, least.tolist(), strict=True):
             if descent.steps == descent.told_at:
                 descent.trial.append(one * descent.unit)
@@ -281,13 +146,26 @@ class Batch:
 
     def _return(self) -> None:
         """Let descents be where they have come to."""
-        points = [[self._arrays.get(part) for part in point] for point in self._points]
+        points = [[self._arrays.get(part) for part in point] for point in self.steps.points]
         for b, descent in enumerate(self.descents):
             descent.point, descent.means, descent.squares = (self._taken_out(b, parts) for parts in points)
 
 
-def _columns(descent: Descent, d: int) -> Ints:
+def sizes_of(networks: Sequence[Network], h: int) -> NDArray[np.int32]:
+    """Return the domain sizes of agents' hidden variables, (agents, h), 0 where there is no variable."""
+    found = np.zeros((len(networks), h), dtype=np.int32)
+    for own, network in zip(found, networks, strict=True):
+        own[: network.starts.size - 1] = np.diff(network.starts)
+    return found
+
+
+def apart(there: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which pairs of two variables that are there are pairs of unlike ones, (agents, h, h)."""
+    found: NDArray[np.bool_] = there[:, :, None] & there[:, None, :] & ~np.eye(there.shape[1], dtype=bool)
+    return found
+
+
+def columns_of(network: Network, d: int) -> Ints:
     """Return where an agent's values are among those of a batch with d values a variable."""
-    network = descent.network
     found: Ints = network.owner * d + np.arange(network.owner.size) - network.starts[network.owner]
     return found

@@ -112,10 +112,15 @@ def _bits(network: Network, vectors: Floats, shifts: Floats) -> int | None:
         return None
     n, h = network.owner.size, network.starts.size - 1
     norms = np.sqrt(np.einsum("ar,ar->a", vectors, vectors, dtype=np.float64))
-    longest = max(1.0, float(norms.max(initial=0.0)), float(norms[n:].max(initial=0.0)) * len(network.shape))
-    moved = float(np.abs(shifts).max(initial=0.0))
-    if not math.isfinite(longest):
+    longest = max(float(norms.max(initial=0.0)), float(norms[n:].max(initial=0.0)) * len(network.shape))
+    return bits_for(longest, float(np.abs(shifts).max(initial=0.0)), h)
+
+
+def bits_for(longest: float, moved: float, h: int) -> int | None:
+    """Return how many bits there is room for with vectors at most so long, shifts at most so large, h variables."""
+    if not (math.isfinite(longest) and math.isfinite(moved)):
         return None
+    longest = max(1.0, longest)
     square = 2 * math.ceil(math.log2(longest + 1))
     entries = math.ceil(math.log2(8 * longest**2 + 2 * h * moved + 2**22))
     bits = min(_BITS, (_PRODUCTS - square) // 2, (_SUMS - entries - 2 * math.ceil(math.log2(h + 1))) // 2)

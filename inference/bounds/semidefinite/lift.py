@@ -12,6 +12,7 @@ from dmcmc.inference.bounds.semidefinite.ascent import ascended
 from dmcmc.inference.bounds.semidefinite.certificate import Square, bounds_with, whole_square
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Point, Target, room_bytes
 from dmcmc.inference.bounds.semidefinite.network import Network, lay_out, takes
+from dmcmc.inference.bounds.semidefinite.progress import Progress
 from dmcmc.inference.bounds.semidefinite.start import STEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
@@ -39,6 +40,13 @@ class Opened(NamedTuple):
     limits: Floats
 
 
+class Turn(NamedTuple):
+    """A lift's turn that has begun."""
+
+    lift: "Lift"
+    opened: Opened
+
+
 class Lift:
     """Lowers the bounds of a dual ascent's rows.
 
@@ -46,10 +54,12 @@ class Lift:
     ----------
     exhausted : bool
         Whether it is of no use.
+    own : Progress
+        Of what comes after its rows' common square, on a GPU.
     """
 
     def __init__(self, state: DualState) -> None:
-        self.state = state
+        self.state, self.own = state, Progress()
         self._network: Network | None = None
         self._descent: Descent | None = None
         self._tried, self._ascends, self._ascended, self._certified = False, True, 0.0, 0.0
@@ -172,7 +182,7 @@ class Lift:
             self.exhausted = end - _HOPE * (half - end) >= beyond
         square = whole_square(descent.network, *descent.scaled(point))
         if square is not None:
-            self._lower(chosen, bounds_with(descent.network, square, chosen))
+            self.lower(chosen, bounds_with(descent.network, square, chosen))
             self._certified = time.perf_counter() - start
             if ascends and not self.state.backend.stop.over:
                 self._ascend(descent.network, square, chosen, limits)
@@ -194,10 +204,10 @@ class Lift:
         first = np.sort(np.argsort(limits - state.bounds[chosen], kind="stable")[:ROWS])
         rows = chosen[first][state.bounds[chosen[first]] > NEVER]
         if rows.size:
-            self._ascends = self._lower(rows, ascended(state.local, network, square, rows, state.backend.stop))
+            self._ascends = self.lower(rows, ascended(state.local, network, square, rows, state.backend.stop))
             self._ascended = time.perf_counter() - start
 
-    def _lower(self, rows: Ints, found: Ints) -> bool:
+    def lower(self, rows: Ints, found: Ints) -> bool:
         """Lower bounds of rows; return whether any became lower."""
         bounds = self.state.bounds
         lower = bool((found < bounds[rows]).any())

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from support.lifts.naive_batch import NaiveArrays, descents
 
-from dmcmc.inference.bounds.semidefinite.batch import Batch, Shape, shape_of
+from dmcmc.inference.bounds.semidefinite.batch import Batch, shape_of
 from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import EVEN, SLOPE, STEP
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL, schedule
+from dmcmc.inference.bounds.semidefinite.steps import Shape
 
 
 def steps(count):

@@ -34,7 +34,7 @@ def lift_problem() -> str | None:
 
 
 class DeviceArrays:
-    """Arrays on the device; an :class:`.batch.Arrays`. Under Numba's simulator they are NumPy's."""
+    """Arrays on the device; an :class:`.steps.Arrays`. Under Numba's simulator they are NumPy's."""
 
     def __init__(self) -> None:
         self._device, self._simulated = shared_device(), not takes_threads()
@@ -51,7 +51,7 @@ class DeviceArrays:
         return found
 
     def product(self, left: Any, right: Any, out: Any, turned: bool = False, rough: bool = False) -> None:
-        """Set ``out`` to products of matrices, (agents, ., .) in rows each; see :class:`.batch.Arrays`."""
+        """Set ``out`` to products of matrices, (agents, ., .) in rows each; see :class:`.steps.Arrays`."""
         if self._simulated:
             np.matmul(left, right.transpose(0, 2, 1) if turned else right, out=out)
             return
@@ -82,11 +82,21 @@ class DeviceArrays:
         shape
             Agents, variables, values of a variable.
         """
+        return self._over_pairs(kernels.smooth_kernel, (*given, *found), shape)
+
+    def reach(self, given: tuple[Any, ...], found: Any, shape: tuple[int, int, int]) -> Callable[[int], None]:
+        """Return what launches :func:`.step_kernels.reach_kernel`'s for a step; as :meth:`smooth`."""
+        return self._over_pairs(kernels.reach_kernel, (*given, found), shape)
+
+    def _over_pairs(
+        self, kernel: Callable[[int], Any], arrays: tuple[Any, ...], shape: tuple[int, int, int]
+    ) -> Callable[[int], None]:
+        """Return what launches a kernel whose blocks have one variable and some others."""
         agents, h, d = shape
         together = min(h, _SIMULATED if self._simulated else max(1, kernels.MOST_THREADS // d))
-        parts, kernel = -(-h // together), kernels.smooth_kernel(8 * -(-d // 8))
-        arguments = (*map(self._flat, (*given, *found)), h, d, parts, agents, 0)
-        launch = self._device.repeated(kernel, arguments, len(arguments) - 1)
+        parts = -(-h // together)
+        arguments = (*map(self._flat, arrays), h, d, parts, agents, 0)
+        launch = self._device.repeated(kernel(8 * -(-d // 8)), arguments, len(arguments) - 1)
         return lambda at: launch(at, agents * h * parts, together * d)
 
     def adam(self, arrays: tuple[Any, ...], schedule: Any, agents: int) -> Callable[[int], None]:

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """The passes of a step over all agents of a batch: smooth maxima of all pairs, and Adam's step.
 
-Everything is laid out as in :mod:`dmcmc.inference.bounds.semidefinite.batch`, flat: h variables of d values an agent, n
+Everything is laid out as in :mod:`dmcmc.inference.bounds.semidefinite.steps`, flat: h variables of d values an agent, n
 values in all, those that an agent has not are left out.
 """
 
@@ -94,6 +94,47 @@ def smooth_kernel(width):
                 maxima[(b * h + u) * h + v] = best
 
     return smooth_pairs
+
+
+@cache
+def reach_kernel(width):
+    """Return the kernel for variables of so many values at most."""
+
+    @cuda_jit()
+    def reach(utilities, products, shifts, sizes, schedule, reached, variables, domain, parts, agents, at):
+        """Set the smooth maxima of each value's entries in the tables of its pairs.
+
+        Blocks and threads, and what is given, as in :func:`smooth_kernel`. Out: reached (agents, h, n), laid out as
+        shifts.
+        """
+        column = cuda.local.array(width, np.float32)
+        h, d, n = np.int32(variables), np.int32(domain), np.int32(variables * domain)
+        tid, block = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x)
+        u, b = np.int32((block // parts) % h), np.int32(block // (parts * h))
+        v = np.int32((block % parts) * (cuda.blockDim.x // d) + tid // d)
+        j = np.int32(tid % d)
+        many, live = np.int32(sizes[b * h + u]), False
+        if v < h and v != u:
+            live = many > 0 and j < sizes[b * h + v]
+        if live:
+            entry = np.int32((b * n + u * d) * n + v * d + j)
+            given = np.int32((b * h + v) * n + u * d)
+            mine = np.int32((b * h + u) * n + v * d + j)
+            slope = schedule[(at * agents + b) * WORDS + SLOPE]
+            best, total, two = np.float32(-3e38), np.float32(0), np.float32(2)
+            taken = shifts[mine]
+            for i in range(width):
+                if i < many:
+                    place = np.int32(entry + i * n)
+                    x = utilities[place] + two * products[place] - shifts[given + i] - taken
+                    column[i] = x
+                    best = max(best, x)
+            for i in range(width):
+                if i < many:
+                    total += np.float32(math.exp((column[i] - best) * slope))
+            reached[mine] = best + np.float32(math.log(total)) / slope
+
+    return reach
 
 
 @cuda_jit()

@@ -4,35 +4,34 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
 from dmcmc.inference.bounds.dual.scale import Scale
-from dmcmc.inference.bounds.semidefinite.batch import Batch, Shape, shape_of
+from dmcmc.inference.bounds.semidefinite.batch import Batch, shape_of
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import MOST_DOMAIN, DeviceArrays
 from dmcmc.inference.bounds.semidefinite.descent import LOOK, Descent, Point, Singles, Target
-from dmcmc.inference.bounds.semidefinite.lift import ROWS, Lift, LiftRequest, Opened
+from dmcmc.inference.bounds.semidefinite.lift import ROWS, LiftRequest, Turn
 from dmcmc.inference.bounds.semidefinite.network import Network
+from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
+from dmcmc.inference.bounds.semidefinite.own.cases import ROW, Case, shared_start
+from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
+from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape
+from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, cases_at_once
+from dmcmc.inference.bounds.semidefinite.pace import as_long_as
+from dmcmc.inference.bounds.semidefinite.steps import Shape
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.deadline import PIECE, Stop
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import CLAIMS, is_out_of_memory, shared_device
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.products import products_on_one_thread
 from dmcmc.inference.runtime.threads import run_parallel
 
+SHARED = 600  # steps of the square that all rows of an agent share: ten times as many would bring 0.3 % more
 _LOADED = 16  # agents, at most, of a step that loads what all use
 _LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
 _LOG = logging.getLogger(__name__)
-_MOST_STEPS = 2 * LOOK  # between two looks at the time: nothing says beforehand that the device has become slow
-
-
-class _Turn(NamedTuple):
-    """A lift's turn that has begun."""
-
-    lift: Lift
-    opened: Opened
 
 
 def lift_on_gpu(
@@ -55,44 +54,91 @@ def lift_on_gpu(
     start, waves = time.perf_counter(), -(-len(requests) // backend.threads)
     if seconds is not None and seconds < waves * max((r.lift.least_seconds for r in requests), default=0.0):
         return True  # all of it would be setting out
-    turns = list[_Turn]()
+    opened = dict[int, Turn]()
 
-    def begin(request: LiftRequest) -> None:
-        opened = request.lift.open(request.rows, request.limits)
-        if opened is not None:
-            turns.append(_Turn(request.lift, opened))
+    def begin(number: int, request: LiftRequest) -> None:
+        found = request.lift.open(request.rows, request.limits)
+        if found is not None:
+            opened[number] = Turn(request.lift, found)
 
     for request in requests:
         if not request.lift.exhausted and not backend.stop.over:
             request.lift.lay_out()
     with products_on_one_thread():
-        run_parallel([partial(begin, request) for request in requests], backend.threads, backend.stop)
-        if not turns or backend.stop.over:
-            return True
-        begun, before = time.perf_counter(), turns[0].lift.steps
-        if not _fits(shape_of([turn.opened.descent for turn in turns], _rows(turns)), backend):
-            return False
-        if seconds is None:
-            more = _by_steps(10 if steps is None else steps, backend.stop)
-        else:
-            ending = waves * max(turn.lift.ending(turn.opened, ascends=False) for turn in turns)
-            end = min(start + seconds, begun + backend.stop.left) - ending
-            if begun >= end:
-                return True  # it goes on from there
-            more = _until(end, backend.stop)
-        with CLAIMS.alone():
-            points = _descend(turns, DeviceArrays(), more)
-        if points is None:
-            return False
-        made = time.perf_counter()
-        run_parallel(
-            [partial(t.lift.close, t.opened, p, False) for t, p in zip(turns, points, strict=True)], backend.threads
-        )
-        _LOG.info(
-            f"lifts of {len(turns)} agents: {begun - start:.2f} s to set out, {turns[0].lift.steps - before} steps"
-            f" in {made - begun:.2f} s, certificates {time.perf_counter() - made:.2f} s; granted {seconds}"
-        )
+        run_parallel([partial(begin, *one) for one in enumerate(requests)], backend.threads, backend.stop)
+        turns = [opened[number] for number in sorted(opened)]
+        shared = [turn for turn in turns if seconds is None or turn.lift.steps < SHARED or turn.lift.own.failed]
+        if shared and not backend.stop.over:
+            end = None if seconds is None else start + seconds
+            if not _share(shared, backend, end, steps):
+                return False
+        if seconds is not None:
+            _go_on_alone(turns, backend, start + seconds)
     return True
+
+
+def _share(turns: Sequence[Turn], backend: Backend, end: float | None, steps: int | None) -> bool:
+    """Lower rows by their agents' common squares; return False where the GPU has no room."""
+    begun, before = time.perf_counter(), turns[0].lift.steps
+    if not _fits(shape_of([turn.opened.descent for turn in turns], _rows(turns)), backend):
+        return False
+    if end is None:
+        more = _by_steps(10 if steps is None else steps, backend.stop)
+    else:
+        waves = -(-len(turns) // backend.threads)
+        ending = waves * max(turn.lift.ending(turn.opened, ascends=False) for turn in turns)
+        end = min(end, begun + backend.stop.left) - ending
+        if begun >= end:
+            return True  # it goes on from there
+        more = _until(end, backend.stop)
+        if not any(turn.lift.own.failed for turn in turns):
+            more = _at_most(SHARED - min(turn.lift.steps for turn in turns), more)
+    with CLAIMS.alone():
+        points = _descend(turns, DeviceArrays(), more)
+    if points is None:
+        return False
+    made = time.perf_counter()
+    run_parallel(
+        [partial(t.lift.close, t.opened, p, False) for t, p in zip(turns, points, strict=True)], backend.threads
+    )
+    _LOG.info(
+        f"lifts of {len(turns)} agents: {turns[0].lift.steps - before} steps in {made - begun:.2f} s,"
+        f" certificates {time.perf_counter() - made:.2f} s"
+    )
+    return True
+
+
+def _go_on_alone(turns: Sequence[Turn], backend: Backend, end: float) -> None:
+    """Lower rows by squares of their own, as long as there is time; where anything fails, never again."""
+    turns = [t for t in turns if not t.lift.exhausted and not t.lift.own.failed and t.lift.steps >= SHARED]
+    if not turns or time.perf_counter() >= end or backend.stop.over:
+        return
+    arrays = DeviceArrays()
+    try:
+        _make_own(turns, backend, end, arrays)
+    except Exception as error:  # whatever a device, its driver or a library raises: squares are shared then as before
+        for turn in turns:
+            turn.lift.own.fail()
+        say = _LOG.info if is_out_of_memory(error) else _LOG.warning
+        say(f"dmcmc: no squares of rows' own on the GPU: {type(error).__name__}: {' '.join(str(error).split())[:100]}")
+        _LOG.debug("what failed", exc_info=True)
+    finally:
+        arrays.close()
+
+
+def _make_own(turns: Sequence[Turn], backend: Backend, end: float, arrays: DeviceArrays) -> None:
+    """Make them until then; whatever is on the device is nobody's afterwards."""
+    begun, shape = time.perf_counter(), case_shape([turn.opened.descent for turn in turns])
+    most = cases_at_once(shape, len(turns), _room(backend))
+    if most < 1:
+        raise MemoryError("out of memory: no room for a row's square")
+    with CLAIMS.alone():
+        own = OwnTurn(turns, arrays, most, _left(end, backend.stop), backend.threads)
+        own.run()
+    _LOG.info(
+        f"squares of {own.rows} rows of {len(turns)} agents, and {own.nodes} with a variable fixed, in"
+        f" {time.perf_counter() - begun:.2f} s; {most} at a time"
+    )
 
 
 def load_lifts(locals_: Sequence[LocalProblem]) -> None:
@@ -105,6 +151,20 @@ def load_lifts(locals_: Sequence[LocalProblem]) -> None:
     targets = [Target(descent.network.digits(np.arange(_rows_of(local))), np.zeros(_rows_of(local)))
                for descent, local in zip(descents, locals_, strict=True)]  # fmt: skip
     Batch(descents, targets, DeviceArrays(), rows=max(map(_rows_of, locals_))).run(_by_steps(1))
+    _load_own(descents[0])
+
+
+def _load_own(descent: Descent) -> None:
+    """Do so for squares of rows' own."""
+    network, around = descent.network, shared_start(descent, 0)
+    cases = [Case(0), *([Case(0, 0, 0)] if network.starts.size > 2 else [])]
+    starts, arrays = [Start(0, case, 0, around) for case in cases], DeviceArrays()
+    try:
+        batch = CaseBatch(Ground([descent], arrays), starts, [descent.point])
+        batch.run(ROW._replace(steps=1), _by_steps(1))
+        certificates(batch)
+    except Exception as error:  # it is found out again where it is to be of use
+        _LOG.info(f"dmcmc: squares of rows' own are not loaded: {type(error).__name__}: {error}")
 
 
 def _made_up(local: LocalProblem) -> Network:
@@ -130,20 +190,24 @@ def _rows_of(local: LocalProblem) -> int:
     return min(ROWS, local.rows)
 
 
-def _rows(turns: Sequence[_Turn]) -> int:
+def _rows(turns: Sequence[Turn]) -> int:
     return max(_rows_of(turn.lift.state.local) for turn in turns)
 
 
 def _fits(shape: Shape, backend: Backend) -> bool:
     """Return whether the device has room, and kernels can count what there is."""
-    room = min(backend.limit(), shared_device().unused() // backend.sharers) // 2
     left = ACCOUNT.left()  # here it is laid out first
     if left is not None and shape.bytes > left // 2:
         return False
-    return shape.d <= MOST_DOMAIN and shape.bytes <= room and shape.agents * shape.n**2 < _LARGEST
+    return shape.d <= MOST_DOMAIN and shape.bytes <= _room(backend) and shape.agents * shape.n**2 < _LARGEST
 
 
-def _descend(turns: Sequence[_Turn], arrays: DeviceArrays, more: Callable[[int], int]) -> list[Point] | None:
+def _room(backend: Backend) -> int:
+    """Return the bytes of the device that may be taken."""
+    return min(backend.limit(), shared_device().unused() // backend.sharers) // 2
+
+
+def _descend(turns: Sequence[Turn], arrays: DeviceArrays, more: Callable[[int], int]) -> list[Point] | None:
     """Make steps; None where the device's memory is used up."""
     try:
         descents, targets = [t.opened.descent for t in turns], [t.opened.target for t in turns]
@@ -161,21 +225,16 @@ def _by_steps(steps: int, stop: Stop | None = None) -> Callable[[int], int]:
     return lambda made: 0 if stop is not None and stop.over else min(LOOK, steps - made)
 
 
+def _at_most(steps: int, more: Callable[[int], int]) -> Callable[[int], int]:
+    """Return what allows what another one does, but no more steps than so many."""
+    return lambda made: min(more(made), steps - made)
+
+
 def _until(end: float, stop: Stop) -> Callable[[int], int]:
-    """Return what allows steps until then: no more at a time than take a moment, by the pace of the last ones."""
-    last, before = time.perf_counter(), 0
+    """Return what allows steps until then."""
+    return as_long_as(_left(end, stop))
 
-    def more(made: int) -> int:
-        nonlocal last, before
-        now = time.perf_counter()
-        left = min(end - now, stop.left)
-        if left <= 0:
-            return 0
-        if not made:
-            last = now
-            return 1
-        pace = (now - last) / (made - before)
-        last, before = now, made
-        return min(int(left / pace), _MOST_STEPS, max(1, int(PIECE / pace)))
 
-    return more
+def _left(end: float, stop: Stop) -> Callable[[], float]:
+    """Return what tells the seconds until then."""
+    return lambda: min(end - time.perf_counter(), stop.left)
