@@ -8,8 +8,6 @@ packed where that makes them narrower: neither changes what the passes do to the
 import numpy as np
 
 from dmcmc.inference.bounds.branching.pool import (
-    EARLY,
-    EARLY_PART,
     FAR,
     JOB_ROW,
     JOB_SOURCE,
@@ -102,9 +100,7 @@ def run_nodes(
                 masks[k, v, names[v, i]] = part.unary[v, i] >= THRESHOLD
         variables[k] = STUCK
         if fits and best != NEVER and best >= threshold:
-            variables[k] = _choose(
-                graph, part, names, marginals, scratch[0, 0], best - threshold, firsts[k], hidden.domains
-            )
+            variables[k] = _choose(graph, part, names, marginals, scratch[0, 0], best - threshold, firsts[k])
         if variables[k] >= 0:
             store(pool, target, area, graph)
             pool.constants[target], pool.made[target] = constant, made
@@ -192,12 +188,12 @@ def _pack(table, u, v, keep, counts, packed, olds):
 
 
 @njit(nogil=True)
-def _choose(graph, part, names, marginals, tops, slack, first, domains):
+def _choose(graph, part, names, marginals, tops, slack, first):
     """Return the variable to branch on, LEAF if every variable has one value; set ``first`` to its best values.
 
     Of all variables the one whose values' max-marginals, in the tables over it and its pairs, are together most below
     the sum of these tables' maxima: many values, or maxima that disagree. ``slack`` is what the node has to fall by to
-    be closed, ``domains`` (n,) how many values there were at first.
+    be closed.
     """
     chosen, score = LEAF, np.int64(-1)
     for v in range(names.shape[0]):
@@ -214,11 +210,7 @@ def _choose(graph, part, names, marginals, tops, slack, first, domains):
         first[i] = False
     if chosen >= 0:
         _, live = _marginals(graph, part, chosen, marginals, tops)
-        left_out = 0
-        for v in range(names.shape[0]):
-            left_out += graph.domains[v] < domains[v]
-        some = live // (EARLY_PART if left_out < EARLY else PART)
-        for _ in range(1 if score // live >= slack >> FAR else max(1, some)):
+        for _ in range(1 if score // live >= slack >> FAR else max(1, live // PART)):
             best = -1
             for i in range(graph.domains[chosen]):
                 if marginals[i] != NEVER and (best < 0 or marginals[i] > marginals[best]):

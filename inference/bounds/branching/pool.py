@@ -13,9 +13,8 @@ from dmcmc.inference.runtime.types import Ints
 # GPU also whose row it is.
 JOB_ROW, JOB_SOURCE, JOB_TARGET, JOB_THRESHOLD, JOB_SWEEPS, JOB_AGENT, JOB = range(7)
 # Where a variable's values are on average below the best by less than 2^-FAR of what a node has to fall, a branch has
-# the best 1 / PART of them: the best one would leave the other branch as it was. Of a node that has left out values of
-# fewer than EARLY variables it has 1 / EARLY_PART: so bounds fall sooner, by smaller parts further in the end.
-FAR, EARLY, EARLY_PART, PART = 4, 4, 4, 6
+# the best 1 / PART of them: the best one would leave the other branch as it was.
+FAR, PART = 4, 6
 LEAF, STUCK = -1, -2  # in place of a variable: every variable has one value; nothing more can be shifted
 UNFIT = NEVER + 1  # in place of a bound: nothing is known
 UNDONE = NEVER + 2  # in place of a bound: it was not this node's turn

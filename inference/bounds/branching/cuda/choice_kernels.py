@@ -4,10 +4,9 @@
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.branching.pool import EARLY, EARLY_PART, FAR, LEAF, PART
+from dmcmc.inference.bounds.branching.pool import FAR, LEAF, PART
 from dmcmc.inference.bounds.dual.cuda.words import (
     COUNTS_AT,
-    DOMAINS,
     ENTRIES,
     INCIDENT,
     INCIDENT_AT,
@@ -78,10 +77,6 @@ def choose(words, g, part, marginals, slack, first, octets):
     for v in range(n):
         if marginals[n * width + v] > highest:
             chosen, highest = np.int64(v), marginals[n * width + v]
-    left_out = np.int32(0)  # of how many variables values are
-    for v in range(n):
-        if part[np.uint32(words[g + COUNTS_AT] + v)] < words[words[g + DOMAINS] + v]:
-            left_out += np.int32(1)
     for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
         first[i] = 0
     cuda.syncthreads()
@@ -96,7 +91,7 @@ def choose(words, g, part, marginals, slack, first, octets):
                     if other > mine or (other == mine and j < i):
                         above += np.int32(1)
         if live > 0:
-            one, share = highest // live >= slack >> FAR, np.int32(EARLY_PART if left_out < EARLY else PART)
-            if above < (np.int32(1) if one else max(np.int32(1), np.int32(live // share))):
+            one = highest // live >= slack >> FAR
+            if above < (np.int32(1) if one else max(np.int32(1), np.int32(live // PART))):
                 first[part[np.uint32(words[g + ENTRIES] + chosen * width + i)]] = 1
     return chosen
