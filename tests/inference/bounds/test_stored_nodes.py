@@ -45,8 +45,7 @@ def sums_of(area):
         total = total + area.pair[e].astype(np.int64)[index[a], index[b]]
     triangles = [
         sum(
-            area.cluster[t, k].astype(np.int64)[index[u], index[v]]
-            for k, (u, v) in enumerate(((a, b), (a, c), (b, c)))
+            area.cluster[t, k].astype(np.int64)[index[u], index[v]] for k, (u, v) in enumerate(((a, b), (a, c), (b, c)))
         )
         for t, (a, b, c) in enumerate(HIDDEN.corners.tolist())
     ]

@@ -6,8 +6,7 @@ from numba import cuda
 
 from dmcmc.inference.bounds.branching.pool import FAR, LEAF, PART
 from dmcmc.inference.bounds.dual.cuda.words import (
-    COUNTS_AT,
-    ENTRIES,
+    DOMAINS,
     INCIDENT,
     INCIDENT_AT,
     IS_FIRST,
@@ -40,7 +39,7 @@ def find_marginals(words, g, part, marginals, octets):
             at = np.int32(words[side + TABLE] + (i * width if is_first else i))
             step = np.int32(1) if is_first else width
             best = DEAD
-            for _ in range(part[np.uint32(words[g + COUNTS_AT] + words[side + OTHER])]):
+            for _ in range(words[words[g + DOMAINS] + words[side + OTHER]]):
                 best = max(best, part[np.uint32(at)])
                 at = np.int32(at + step)
             value += best
@@ -70,7 +69,7 @@ def score(words, g, part, marginals, octets):
 
 
 @cuda.jit(device=True)
-def choose(words, g, part, marginals, slack, first, octets):
+def choose(words, g, marginals, slack, first, octets):
     """Return the variable with the highest score, LEAF if there is none; ``first`` becomes its best values."""
     width, n = np.int32(8 * len(octets)), np.int32(words[g + N])
     chosen, highest = np.int64(LEAF), np.int64(-1)
@@ -78,10 +77,7 @@ def choose(words, g, part, marginals, slack, first, octets):
         if marginals[n * width + v] > highest:
             chosen, highest = np.int64(v), marginals[n * width + v]
     for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
-        first[i] = 0
-    cuda.syncthreads()
-    for i in range(np.int32(cuda.threadIdx.x), width, np.int32(cuda.blockDim.x)):
-        live, above = np.int32(0), np.int32(0)
+        first[i], live, above = 0, np.int32(0), np.int32(0)
         if chosen >= 0 and marginals[chosen * width + i] != NEVER:
             mine = marginals[chosen * width + i]
             for j in range(width):
@@ -92,6 +88,5 @@ def choose(words, g, part, marginals, slack, first, octets):
                         above += np.int32(1)
         if live > 0:
             one = highest // live >= slack >> FAR
-            if above < (np.int32(1) if one else max(np.int32(1), np.int32(live // PART))):
-                first[part[np.uint32(words[g + ENTRIES] + chosen * width + i)]] = 1
+            first[i] = above < (np.int32(1) if one else max(np.int32(1), np.int32(live // PART)))
     return chosen

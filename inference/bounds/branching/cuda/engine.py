@@ -186,8 +186,8 @@ def _words(layout: Layout, width: int) -> tuple[int, int]:
     """Return the words of a node's tables as they are kept, and where they are worked on."""
     hidden, square = layout.hidden, width * width
     n, m, t, stars = hidden.domains.size, len(hidden.pairs), len(hidden.triangles), int(hidden.star_at[-1])
-    kept = n * width + m * square + 3 * t * square // 2 + stars + n * width // 4 + n
-    return kept, n * width + (m + 3 * t) * square + stars + n + m + n + n * width
+    kept = n * width + m * square + 3 * t * square // 2 + stars
+    return kept, n * width + (m + 3 * t) * square + stars + n + m
 
 
 def _longest_first(jobs: NDArray[np.int64], groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

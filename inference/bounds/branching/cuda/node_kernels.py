@@ -1,16 +1,15 @@
 # mypy: ignore-errors
 """Nodes of a search in rows by blocks of GPU threads; see the kernels of the CPU, with whose nodes these agree.
 
-To the bit they agree where there are no warm sweeps: those add up in another order. Tables are packed to the values
-that are left, as there; their width, and so where rows begin, stays: it is a constant of the compiled kernel.
+To the bit they agree where there are no warm sweeps: those add up in another order. Tables are not packed here: their
+width is a constant of the compiled kernel, and to leave out rows and columns took longer than what was left out.
 """
 
 import numpy as np
 from numba import cuda, int32, int64
 
 from dmcmc.inference.bounds.branching.cuda.choice_kernels import choose, find_marginals, score
-from dmcmc.inference.bounds.branching.cuda.pack_kernels import pack
-from dmcmc.inference.bounds.branching.cuda.store_kernels import fetch, name_values, store
+from dmcmc.inference.bounds.branching.cuda.store_kernels import fetch, store
 from dmcmc.inference.bounds.branching.pool import (
     JOB,
     JOB_AGENT,
@@ -40,9 +39,7 @@ from dmcmc.inference.bounds.dual.cuda.row_kernels import (
     row_warmth_of,
 )
 from dmcmc.inference.bounds.dual.cuda.words import (
-    COUNTS_AT,
     ENDS,
-    ENTRIES,
     PAIR_AT,
     PAIRS,
     N,
@@ -76,38 +73,8 @@ def take_out(words, g, part, octets):
     cuda.syncthreads()
 
 
-@cuda.jit(device=True)
-def mark_live(words, g, part, mask, octets):
-    """Set which values are live in ``mask``, where values that were gone before have 0."""
-    width, names = np.int32(8 * len(octets)), np.int32(words[g + ENTRIES])
-    for i in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * width), np.int32(cuda.blockDim.x)):
-        v = np.int32(i // width)
-        if i - v * width < part[np.uint32(words[g + COUNTS_AT] + v)]:
-            mask[v * width + part[np.uint32(names + i)]] = part[np.uint32(i)] >= THRESHOLD
-
-
-@cuda.jit(device=True)
-def leave_out(words, g, part, mask, octets):
-    """Make values dead that a node is without."""
-    width, names = np.int32(8 * len(octets)), np.int32(words[g + ENTRIES])
-    for i in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * width), np.int32(cuda.blockDim.x)):
-        v = np.int32(i // width)
-        there = i - v * width < part[np.uint32(words[g + COUNTS_AT] + v)]
-        if there and mask[v * width + part[np.uint32(names + i)]] == 0:
-            part[np.uint32(i)] = DEAD
-    cuda.syncthreads()
-
-
-@cuda.jit(device=True)
-def clear(words, g, mask, octets):
-    """Set 0 for all values in ``mask``."""
-    for i in range(np.int32(cuda.threadIdx.x), np.int32(words[g + N] * 8 * len(octets)), np.int32(cuda.blockDim.x)):
-        mask[i] = 0
-    cuda.syncthreads()
-
-
 @cuda_part
-def bound_node(words, g, part, parts, keep, tiles, octets, room, constant, made, threshold, sweeps, warmth):
+def bound_node(words, g, part, parts, tiles, octets, room, constant, made, threshold, sweeps, warmth):
     """Ascend, and remove values; return the node's bound, the sweeps made in all, ``made`` of them before, and whether
     its entries are within the limits.
 
@@ -115,14 +82,12 @@ def bound_node(words, g, part, parts, keep, tiles, octets, room, constant, made,
     """
     done, fits = np.int32(0), True
     take_out(words, g, part, octets)
-    pack(words, g, part, keep, octets)
     while True:
         best = bound(words, g, part, parts, octets)
         if best == NEVER or constant + best < threshold:
             break
         remove_values(words, g, part, octets, best, constant, threshold)
         take_out(words, g, part, octets)
-        pack(words, g, part, keep, octets)
         if not fits or done >= sweeps:
             best = bound(words, g, part, parts, octets)
             break
@@ -163,7 +128,7 @@ def run_nodes(
     parts = cuda.shared.array(PARTS, int64)
     digits = cuda.shared.array(DIGITS, int32)
     told = cuda.shared.array(1, int32)  # to all threads of the block
-    tid, width = np.int32(cuda.threadIdx.x), np.int32(8 * len(octets))
+    tid, threads, width = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x), np.int32(8 * len(octets))
     each, block = np.int64(mask_size + mask_size // width), np.int64(cuda.blockIdx.x)
     own, part = marginals[block * each : (block + 1) * each], areas[block * area : (block + 1) * area]
     while True:
@@ -175,7 +140,7 @@ def run_nodes(
             cuda.syncthreads()
             agent = jobs[job * JOB + JOB_AGENT] * AGENT
             whole, hidden = np.int32(agents[agent + WHOLE]), np.int32(agents[agent + HIDDEN])
-            tables = arena[agents[agent + BASE] :]
+            tables, size = arena[agents[agent + BASE] :], np.int32(words[hidden + N] * width)
             target, source = jobs[job * JOB + JOB_TARGET], jobs[job * JOB + JOB_SOURCE]
             threshold = jobs[job * JOB + JOB_THRESHOLD]
             constant, made = np.int64(0), np.int32(0)
@@ -195,7 +160,6 @@ def run_nodes(
                         found[job] = lost
                         variables[job] = STUCK
                     continue
-                name_values(words, hidden, part, octets)
             elif lost != 0:
                 if tid == 0:
                     found[job] = lost
@@ -207,18 +171,21 @@ def run_nodes(
                 fetch(words, hidden, work[source * slot : (source + 1) * slot], part, shift, octets)
             cuda.syncthreads()
             mask, first = masks[job * mask_size : (job + 1) * mask_size], firsts[job * width : (job + 1) * width]
-            leave_out(words, hidden, part, mask, octets)
+            for i in range(tid, size, threads):
+                if mask[i] == 0:
+                    part[np.uint32(i)] = DEAD
+            cuda.syncthreads()
             sweeps, warmth = jobs[job * JOB + JOB_SWEEPS], row_warmth_of(agents, agent)
             best, made, fits = bound_node(
-                words, hidden, part, parts, own, tiles, octets, room, constant, made, threshold, sweeps, warmth
+                words, hidden, part, parts, tiles, octets, room, constant, made, threshold, sweeps, warmth
             )
-            clear(words, hidden, mask, octets)
-            mark_live(words, hidden, part, mask, octets)
+            for i in range(tid, size, threads):
+                mask[i] = part[np.uint32(i)] >= THRESHOLD
             chosen = np.int64(STUCK)
             if fits and best != NEVER and best >= threshold:
                 find_marginals(words, hidden, part, own, octets)
                 score(words, hidden, part, own, octets)
-                chosen = choose(words, hidden, part, own, best - threshold, first, octets)
+                chosen = choose(words, hidden, own, best - threshold, first, octets)
             if chosen >= 0:
                 shift = store(words, hidden, part, work[target * slot : (target + 1) * slot], told, octets)
                 if tid == 0:

@@ -8,7 +8,6 @@ LANES = 32  # threads of a warp
 CREW = 3 if config.ENABLE_CUDASIM else LANES  # threads that work on a small triangle; the simulator's block has no more
 GROUP = 1 if config.ENABLE_CUDASIM else 4  # threads that go along a line of a table side by side
 EDGE, CELLS = 3, 18  # a thread makes up to so many columns of a product, twice as many rows; entries in all
-DEEP = 4  # terms of sums that a thread takes at once
 ALONE = 24  # columns of a table, at most, where a warp works on a triangle by itself
 
 
@@ -71,16 +70,3 @@ def tile_of(bands):
     edge = np.uint32(3 if bands % 3 == 0 else 2 if bands % 2 == 0 else 1)
     width = np.uint32(8 * bands)
     return edge, np.uint32(width // edge), np.uint32(width // (np.uint32(2) * edge))
-
-
-@cuda.jit(device=True)
-def parts_of(count, part):
-    """Return how many parts of so many rows or columns hold a number of them."""
-    return np.uint32(np.uint32(count + part - np.uint32(1)) // part)
-
-
-@cuda.jit(device=True)
-def rows_of(bands, count):
-    """Return how many rows are taken of a table of which so many count: whole parts, a multiple of :data:`DEEP`."""
-    _, _, down = tile_of(bands)
-    return np.uint32(parts_of(count, down) * down)

@@ -151,10 +151,8 @@ class DeviceDuals:
         self._live = max(layout.n_hidden * self.width for layout in self.layouts)
         self._arena = self.device.lease(base, np.dtype(np.int32), self)
         for k, state in enumerate(states):
-            at, whole_graph = int(self._agents[k, rows_cuda.BASE]), state.layout.whole
-            maxima = np.zeros(whole_graph.domains.size + len(whole_graph.pairs), dtype=np.int32)
-            parts = [*(part.reshape(-1) for part in state.shares), maxima, whole_graph.domains.astype(np.int32)]
-            tables = np.concatenate(parts)
+            at = int(self._agents[k, rows_cuda.BASE])
+            tables = np.concatenate([part.reshape(-1) for part in state.shares])
             self._arena[at : at + tables.size].copy_to_device(tables)
         self._words = self._keep(np.concatenate(words))
         self._agents_there = self._keep(self._agents.reshape(-1))

@@ -10,7 +10,6 @@ from dmcmc.inference.bounds.dual.cuda.words import (
     CLUSTER,
     CLUSTER_AT,
     CORNER,
-    COUNTS_AT,
     DOMAINS,
     ENDS,
     ENTRY_AT,
@@ -40,8 +39,6 @@ def fix(words, whole, hidden, tables, part, octets, digits):
     square = np.int32(width * width)
     tid, threads = np.int32(cuda.threadIdx.x), np.int32(cuda.blockDim.x)
     copy(tables, np.int32(0), part, np.int32(0), np.int32(n * width))
-    for v in range(tid, n, threads):
-        part[np.uint32(words[hidden + COUNTS_AT] + v)] = words[words[hidden + DOMAINS] + v]
     pairs, cliques = np.int32(words[hidden + PAIRS]), np.int32(words[hidden + TRIANGLES])
     for e in range(pairs):
         copy(tables, words[whole + PAIR_AT] + e * square, part, words[hidden + PAIR_AT] + e * square, square)

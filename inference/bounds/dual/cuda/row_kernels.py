@@ -14,7 +14,7 @@ from dmcmc.inference.bounds.dual.cuda.soft_kernels import cooled
 from dmcmc.inference.bounds.dual.cuda.star_kernels import star_pass
 from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.bounds.dual.cuda.words import (
-    COUNTS_AT,
+    DOMAINS,
     ENTRY_AT,
     INCIDENT,
     INCIDENT_AT,
@@ -141,7 +141,7 @@ def remove_values(words, g, tables, octets, everything, constant, threshold):
         rest = constant + everything - tables[np.uint32(maxima + v)]
         for position in range(words[words[g + INCIDENT_AT] + v], words[words[g + INCIDENT_AT] + v + 1]):
             side = np.int32(words[g + INCIDENT] + position * SIDE)
-            around = tables[np.uint32(words[g + COUNTS_AT] + words[side + OTHER])]
+            around = np.int32(words[words[g + DOMAINS] + words[side + OTHER]])
             is_first = words[side + IS_FIRST] != 0
             at = np.int32(words[side + TABLE] + (i * width if is_first else i))
             e = np.int32((words[side + TABLE] - words[g + PAIR_AT]) // (width * width))

@@ -9,7 +9,7 @@ of the right one, then the largest entry of each line.
 import numpy as np
 from numba import cuda, int32
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import DEEP, GROUP, parts_of, rows_of, tile_of
+from dmcmc.inference.bounds.dual.cuda.block_kernels import GROUP
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD
 from dmcmc.inference.bounds.dual.soft_kernels import COLD, LEAST_SWEEPS, UP
 from dmcmc.inference.bounds.dual.tables.power_kernels import PRODUCT, STEP, TOP, ZERO
@@ -49,30 +49,25 @@ def rounding_of(temperature):
 
 
 @cuda.jit(device=True)
-def find_tops(tiles, own, slot, count, octets, k, rows, columns, inner, lane, lanes):
-    """Find the largest entry of each row of the left table and of each column of the right one, for side k.
-
-    Of the triangle in a slot, of so many that begin at ``own``; of the rows, columns and terms that count.
-    """
-    bands = len(octets)
-    width, lines, high = np.uint32(8 * bands), np.uint32(16 * bands), rows_of(bands, rows)
+def find_tops(tiles, own, count, octets, k, lane, lanes):
+    """Find the largest entry of each row of the left tables and of each column of the right ones, for side k."""
+    wide = 8 * len(octets)
+    width, lines = np.uint32(wide), np.uint32(2 * wide)
     stride, size = np.uint32(width + 1), np.uint32(width * (width + 1))
-    _, across, _ = tile_of(bands)
-    wide, deep = np.uint32(parts_of(columns, across) * across), np.uint32(parts_of(inner, DEEP) * DEEP)
+    task, total = np.uint32(lane), np.uint32(np.uint32(count) * lines)
     tops = np.uint32(own + np.uint32(count) * np.uint32(np.uint32(3) * size + lines * np.uint32(width + APART)))
-    tops = np.uint32(tops + np.uint32(slot) * lines)
-    at, task = np.uint32(own + np.uint32(slot) * np.uint32(3) * size), np.uint32(lane)
-    while task < np.uint32(high + wide):
-        if task < high:
-            line = task
-            first = np.uint32(at + np.uint32(size if k == 0 else 0) + task * np.uint32(1 if k == 2 else stride))
-            best = top_of(tiles, np.uint64(first), np.uint64(stride if k == 2 else 1), deep)
+    while task < total:
+        slot = np.uint32(task // lines)
+        i = np.uint32(task - slot * lines)
+        at = np.uint32(own + slot * np.uint32(3) * size)
+        if i < width:
+            at = np.uint32(at + np.uint32(size if k == 0 else 0) + i * np.uint32(1 if k == 2 else stride))
+            best = top_of(tiles, np.uint64(at), np.uint64(stride if k == 2 else 1), wide)
         else:
-            j = np.uint32(task - high)
-            line = np.uint32(width + j)
-            first = np.uint32(at + np.uint32(size if k == 2 else 2 * size) + j * np.uint32(stride if k == 0 else 1))
-            best = top_of(tiles, np.uint64(first), np.uint64(1 if k == 0 else stride), deep)
-        tiles[np.uint64(np.uint32(tops + line))] = best
+            j = np.uint32(i - width)
+            at = np.uint32(at + np.uint32(size if k == 2 else 2 * size) + j * np.uint32(stride if k == 0 else 1))
+            best = top_of(tiles, np.uint64(at), np.uint64(1 if k == 0 else stride), wide)
+        tiles[np.uint64(tops + task)] = best
         task = np.uint32(task + np.uint32(lanes))
 
 
@@ -86,16 +81,12 @@ def top_of(tiles, at, step, size):
 
 
 @cuda.jit(device=True)
-def find_powers(tiles, own, slot, count, octets, k, slope, rows, columns, inner, lane, lanes):
-    """Set the powers of the left and the right table, for side k: of what each entry is below its line's top."""
-    bands = len(octets)
-    width = np.uint32(8 * bands)
+def find_powers(tiles, own, count, octets, k, slope, lane, lanes):
+    """Set the powers of the left and the right tables, for side k: of what each entry is below its line's top."""
+    width = np.uint32(8 * len(octets))
     stride, size, line = np.uint32(width + 1), np.uint32(width * (width + 1)), np.uint32(width + APART)
     powers = np.uint32(own + np.uint32(count) * np.uint32(3 * size))
-    lines = np.uint32(np.uint32(2) * width)
-    tops = np.uint32(powers + np.uint32(count) * lines * line + np.uint32(slot) * lines)
-    powers = np.uint32(powers + np.uint32(slot) * lines * line)
-    table = np.uint32(own + np.uint32(slot) * np.uint32(3) * size)
+    tops = np.uint32(powers + np.uint32(count) * np.uint32(np.uint32(2) * width * line))
     left, left_line, left_step = (
         np.uint32(size if k == 0 else 0),
         np.uint32(1 if k == 2 else stride),
@@ -106,17 +97,14 @@ def find_powers(tiles, own, slot, count, octets, k, slope, rows, columns, inner,
         np.uint32(stride if k == 0 else 1),
         np.uint32(1 if k == 0 else stride),
     )
-    _, across, _ = tile_of(bands)
-    high, wide = rows_of(bands, rows), np.uint32(parts_of(columns, across) * across)
-    left, right = np.uint32(table + left), np.uint32(table + right)
-    power_lines(tiles, left, left_line, left_step, tops, powers, high, inner, octets, slope, lane, lanes)
+    power_lines(tiles, np.uint32(own + left), left_line, left_step, tops, powers, count, octets, slope, lane, lanes)
     tops, powers = np.uint32(tops + width), np.uint32(powers + width * line)
-    power_lines(tiles, right, right_line, right_step, tops, powers, wide, inner, octets, slope, lane, lanes)
+    power_lines(tiles, np.uint32(own + right), right_line, right_step, tops, powers, count, octets, slope, lane, lanes)
 
 
 @cuda.jit(device=True)
-def power_lines(tiles, table, line, step, tops, powers, many, inner, octets, slope, lane, lanes):
-    """Set the powers of ``many`` lines of a table, which are so many words apart, as their entries are."""
+def power_lines(tiles, table, line, step, tops, powers, count, octets, slope, lane, lanes):
+    """Set the powers of one of each triangle's tables, whose lines and entries are so many words apart."""
     taken, width = cuda.local.array(_AT_ONCE, int32), np.uint32(8 * len(octets))
     apart, across = np.uint32(width + APART), np.int32(width // np.uint32(GROUP))
     i, j, groups = (
@@ -124,14 +112,16 @@ def power_lines(tiles, table, line, step, tops, powers, many, inner, octets, slo
         np.uint32(lane % np.uint32(GROUP)),
         np.uint32(lanes // np.uint32(GROUP)),
     )
-    deep = np.int32(parts_of(parts_of(inner, DEEP) * DEEP, np.uint32(GROUP)))
-    top_at = np.uint64(np.uint32(tops + i))
-    source, target = np.uint64(np.uint32(table + i * line + j * step)), np.uint64(np.uint32(powers + i * apart + j))
-    for turn in range(np.int32(np.uint32(many + groups - np.uint32(1)) // groups)):
-        if i + np.uint32(turn) * groups < many:
-            top, along = tiles[top_at + np.uint64(turn * groups)], source + np.uint64(turn * groups * line)
-            for begin in range(0, across, _AT_ONCE):
-                if begin < deep:
+    for slot in range(count):
+        top_at = np.uint64(np.uint32(tops + np.uint32(slot) * np.uint32(2) * width + i))
+        source = np.uint64(
+            np.uint32(table + np.uint32(slot) * np.uint32(3) * width * (width + np.uint32(1)) + i * line + j * step)
+        )
+        target = np.uint64(np.uint32(powers + (np.uint32(slot) * np.uint32(2) * width + i) * apart + j))
+        for turn in range(np.int32(np.uint32(width + groups - np.uint32(1)) // groups)):
+            if i + np.uint32(turn) * groups < width:
+                top, along = tiles[top_at + np.uint64(turn * groups)], source + np.uint64(turn * groups * line)
+                for begin in range(0, across, _AT_ONCE):
                     for p in range(_AT_ONCE):
                         if begin + p < across:
                             taken[p] = tiles[along + np.uint64(np.uint32(begin + p) * np.uint32(GROUP) * step)]

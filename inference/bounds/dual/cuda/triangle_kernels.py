@@ -11,32 +11,20 @@ Small triangles have a warp each, which nobody waits for until the level is done
 together. ``lane`` is a thread's number among the ``lanes`` that work on the same ``count`` triangles.
 
 In shared memory a table's rows are an odd number of words apart: threads that read a column hit different banks. A
-thread takes a good part of a table from the device's memory before it uses the first entry. Tables are packed: the
-values that a variable has left come first, and no more rows, columns and terms are looked at than the parts that all
-threads share have, see ``tile_of``; what is there beyond the values that are left is dead.
+thread takes a good part of a table from the device's memory before it uses the first entry.
 """
 
 import numpy as np
-from numba import cuda, float32, int32
+from numba import cuda, float32, int32, uint64
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import (
-    ALONE,
-    CELLS,
-    DEEP,
-    EDGE,
-    anywhere,
-    crew_of,
-    meet,
-    parts_of,
-    tile_of,
-)
+from dmcmc.inference.bounds.dual.cuda.block_kernels import ALONE, CELLS, EDGE, anywhere, crew_of, meet, tile_of
 from dmcmc.inference.bounds.dual.cuda.soft_kernels import APART, find_powers, find_tops, slope_at, top_of
 from dmcmc.inference.bounds.dual.cuda.sum_kernels import add_powers, find_logarithms
-from dmcmc.inference.bounds.dual.cuda.table_kernels import counts_of, load_triangles, sides_of, store_triangles
 from dmcmc.inference.bounds.dual.cuda.words import (
     CLIQUE,
     CLIQUES,
     CLUSTER,
+    CORNER_WIDTH,
     LEVEL_AT,
     LEVELS,
     PAIR,
@@ -44,7 +32,9 @@ from dmcmc.inference.bounds.dual.cuda.words import (
 )  # fmt: skip
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
 
-_OTHERS = DEEP * EDGE
+_ROWS = 2 * EDGE
+_AT_ONCE = 9  # entries of each of a triangle's tables that a thread takes before it uses the first
+_TAKEN = 3 * _AT_ONCE
 
 
 @cuda.jit(device=True)
@@ -64,9 +54,8 @@ def triangle_pass(words, g, tables, tiles, room, octets, temperature):
         at, end = np.uint32(words[level_at + np.uint32(level)]), np.uint32(words[level_at + np.uint32(level + 1)])
         at, over = np.uint32(at + first), False
         while at < end and first < step:
-            begin = np.uint32(cliques + at * np.uint32(CLIQUE))
-            count = np.uint32(1) if width <= ALONE else min(most, np.uint32(end - at))  # 1: a constant to the compiler
-            over = level_some(words, g, begin, tables, tiles, own, count, octets, temperature, lane, lanes) or over
+            begin, count = np.uint32(cliques + at * np.uint32(CLIQUE)), min(most, np.uint32(end - at))
+            over = level_some(words, begin, tables, tiles, own, count, octets, temperature, lane, lanes) or over
             at = np.uint32(at + step)
         if anywhere(over):
             return False
@@ -74,130 +63,142 @@ def triangle_pass(words, g, tables, tiles, room, octets, temperature):
 
 
 @cuda.jit(device=True)
-def level_some(words, g, begin, tables, tiles, own, count, octets, temperature, lane, lanes):
+def level_some(words, begin, tables, tiles, own, count, octets, temperature, lane, lanes):
     """Level some triangles of a level; whether an entry is too large. Their room begins at ``own``."""
     alone = 8 * len(octets) <= ALONE
-    only = counts_of(words, g, tables, begin)
-    load_triangles(words, g, begin, tables, tiles, own, count, octets, True, only, lane, lanes)
+    load_triangles(words, begin, tables, tiles, own, count, octets, True, lane, lanes)
     meet(alone)
-    over = level_side(
-        words, g, begin, tables, tiles, own, count, octets, 0, np.float32(1 / 3), temperature, only, lane, lanes
-    )
+    over = level_side(words, begin, tables, tiles, own, count, octets, 0, np.float32(1 / 3), temperature, lane, lanes)
     meet(alone)
     over = (
-        level_side(
-            words, g, begin, tables, tiles, own, count, octets, 1, np.float32(1 / 2), temperature, only, lane, lanes
-        )
+        level_side(words, begin, tables, tiles, own, count, octets, 1, np.float32(1 / 2), temperature, lane, lanes)
         or over
     )
     meet(alone)
     over = (
-        level_side(words, g, begin, tables, tiles, own, count, octets, 2, np.float32(1), temperature, only, lane, lanes)
-        or over
+        level_side(words, begin, tables, tiles, own, count, octets, 2, np.float32(1), temperature, lane, lanes) or over
     )
     meet(alone)
     return over
 
 
 @cuda.jit(device=True)
-def level_side(words, g, begin, tables, tiles, own, count, octets, k, weight, temperature, only, lane, lanes):
+def load_triangles(words, begin, tables, tiles, own, count, octets, with_pairs, lane, lanes):
+    """Bring some triangles' tables to shared memory, with their pairs' tables added if wanted."""
+    bands = len(octets)
+    width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
+    taken, others = cuda.local.array(_TAKEN, int32), cuda.local.array(_TAKEN, int32)
+    pairs = cuda.local.array(3, uint64)
+    even = square % (lanes * np.uint32(_AT_ONCE)) == 0  # then no thread has an entry less than others
+    for slot in range(count):
+        clique = np.uint32(begin + np.uint32(slot) * np.uint32(CLIQUE))
+        cluster, target = np.uint64(np.uint32(words[clique + np.uint32(CLUSTER)])), np.uint64(own)
+        for k in range(3):
+            pairs[k] = np.uint64(np.uint32(words[clique + np.uint32(PAIR + k)]))
+        target += np.uint64(np.uint32(slot) * np.uint32(3) * size)
+        for first in range(0, np.int32((square + lanes - np.uint32(1)) // lanes), _AT_ONCE):
+            for k in range(3):
+                for q in range(_AT_ONCE):
+                    cell = np.uint32(lane + np.uint32(first + q) * lanes)
+                    if even or cell < square:
+                        taken[k * _AT_ONCE + q] = tables[cluster + np.uint64(k * square) + np.uint64(cell)]
+                        if with_pairs:
+                            others[k * _AT_ONCE + q] = tables[pairs[k] + np.uint64(cell)]
+            for q in range(_AT_ONCE):
+                cell = np.uint32(lane + np.uint32(first + q) * lanes)
+                place = target + np.uint64(np.uint32(cell + np.uint32(cell // width)))
+                if even or cell < square:
+                    for k in range(3):
+                        x = taken[k * _AT_ONCE + q]
+                        if with_pairs:
+                            x = np.int32(x + others[k * _AT_ONCE + q])
+                            x = DEAD if x < THRESHOLD else x
+                        tiles[place + np.uint64(k * size)] = x
+
+
+@cuda.jit(device=True)
+def level_side(words, begin, tables, tiles, own, count, octets, k, weight, temperature, lane, lanes):
     """Give pairs ab, ac or bc (k = 0, 1, 2) of triangles their share of the max-marginal; whether one is too large.
 
     A weight of 1 gives all of it, whatever a float32 holds. At a ``temperature`` the maximum is a smoothed one, but for
-    entries all of whose terms are too small for that. Rows and columns of values that are gone are left out.
+    entries all of whose terms are too small for that.
     """
     bands = len(octets)
     alone = 8 * bands <= ALONE
     if temperature > 0:
-        for slot in range(count):
-            clique = np.uint32(begin + np.uint32(slot) * np.uint32(CLIQUE))
-            rows, columns, inner = sides_of(k, only if alone else counts_of(words, g, tables, clique))
-            find_tops(tiles, own, slot, count, octets, k, rows, columns, inner, lane, lanes)
+        find_tops(tiles, own, count, octets, k, lane, lanes)
         meet(alone)
-        for slot in range(count):
-            clique = np.uint32(begin + np.uint32(slot) * np.uint32(CLIQUE))
-            rows, columns, inner = sides_of(k, only if alone else counts_of(words, g, tables, clique))
-            slope = slope_at(temperature)
-            find_powers(tiles, own, slot, count, octets, k, slope, rows, columns, inner, lane, lanes)
+        find_powers(tiles, own, count, octets, k, slope_at(temperature), lane, lanes)
         meet(alone)
     width, stride, square = np.uint32(8 * bands), np.uint32(8 * bands + 1), np.uint32(64 * bands * bands)
     size = np.uint32(width * stride)
     edge, across, down = tile_of(bands)
     best, sums = cuda.local.array(CELLS, int32), cuda.local.array(CELLS, float32)
+    masses = cuda.local.array(CELLS, int32)
     over, task, tasks = False, np.uint32(lane), np.uint32(across * down)
     while task < np.uint32(np.uint32(count) * tasks):
-        slot = np.uint32(0) if alone else np.uint32(task // tasks)
+        slot = np.uint32(task // tasks)
         i0 = np.uint32(np.uint32(task - slot * tasks) // across)
         j0 = np.uint32(task % across)
         clique = np.uint32(begin + slot * np.uint32(CLIQUE))
-        rows, columns, inner = sides_of(k, only if alone else counts_of(words, g, tables, clique))
-        high, wide = parts_of(rows, down), parts_of(columns, across)  # of the thread's tile, in rows and in columns
+        inner = np.uint32(words[clique + np.uint32(CORNER_WIDTH + 2 - k)])
         base = np.uint32(own + slot * np.uint32(3) * size)
         low = True
         if temperature > 0:
             powers = np.uint32(own + np.uint32(count) * np.uint32(3) * size)
-            add_powers(tiles, powers, slot, octets, inner, i0, j0, high, wide, sums)
-            low = find_logarithms(tiles, powers, count, slot, octets, temperature, i0, j0, high, wide, sums, best)
+            add_powers(tiles, powers, slot, octets, inner, i0, j0, sums)
+            low = find_logarithms(tiles, powers, count, slot, octets, temperature, i0, j0, sums, best)
         else:
             for q in range(CELLS):
                 best[q] = DEAD
         if low:
-            find_maxima(tiles, base, octets, k, inner, i0, j0, high, wide, best)
+            find_maxima(tiles, base, octets, k, inner, i0, j0, best)
         target = np.uint64(np.uint32(base + np.uint32(k) * size + i0 * stride + j0))
         cluster = np.uint64(np.uint32(np.uint32(words[clique + np.uint32(CLUSTER)]) + np.uint32(k) * square))
         cluster, pair = cluster + np.uint64(i0 * width + j0), np.uint64(np.uint32(words[clique + np.uint32(PAIR + k)]))
         pair += np.uint64(i0 * width + j0)
         for q in range(2 * edge):
-            if np.uint32(q) < high:
-                for p in range(edge):
-                    if np.uint32(p) < wide:
-                        place = target + np.uint64(q * down * stride + p * across)
-                        there = np.uint64(q * down * width + p * across)
-                        mass = tiles[place]
-                        marginal = np.int32(mass + best[q * EDGE + p])
-                        share = marginal if weight == 1 else np.int32(np.float32(marginal) * weight)
-                        kept = np.int32(mass - share)
-                        if marginal < THRESHOLD:
-                            kept = share = DEAD
-                        elif max(abs(kept), abs(share)) > LIMIT:
-                            over = True
-                        tiles[place] = kept
-                        tables[cluster + there] = kept
-                        tables[pair + there] = share
+            for p in range(edge):
+                masses[q * EDGE + p] = tiles[target + np.uint64(q * down * stride + p * across)]
+        for q in range(2 * edge):
+            for p in range(edge):
+                place = target + np.uint64(q * down * stride + p * across)
+                there = np.uint64(q * down * width + p * across)
+                mass = masses[q * EDGE + p]
+                marginal = np.int32(mass + best[q * EDGE + p])
+                share = marginal if weight == 1 else np.int32(np.float32(marginal) * weight)
+                kept = np.int32(mass - share)
+                if marginal < THRESHOLD:
+                    kept = share = DEAD
+                elif max(abs(kept), abs(share)) > LIMIT:
+                    over = True
+                tiles[place] = kept
+                tables[cluster + there] = kept
+                tables[pair + there] = share
         task = np.uint32(task + np.uint32(lanes))
     return over
 
 
 @cuda.jit(device=True)
-def find_maxima(tiles, base, octets, k, inner, i0, j0, high, wide, best):
-    """Raise a thread's tile of side k's product to the largest sums of an entry of the left and of the right table.
-
-    ``high`` of its rows and ``wide`` of its columns count.
-    """
+def find_maxima(tiles, base, octets, k, inner, i0, j0, best):
+    """Raise a thread's tile of side k's product to the largest sums of an entry of the left and of the right table."""
     bands = len(octets)
     stride, size = np.uint32(8 * bands + 1), np.uint32(8 * bands * (8 * bands + 1))
     edge, across, down = tile_of(bands)
     # In the product's left table rows are rows unless k = 2, in the right one columns are columns unless k = 0.
     row, left_step = np.uint32(1 if k == 2 else stride), np.uint32(stride if k == 2 else 1)
     column, right_step = np.uint32(stride if k == 0 else 1), np.uint32(1 if k == 0 else stride)
-    mine, others = cuda.local.array(DEEP, int32), cuda.local.array(_OTHERS, int32)
+    mine = cuda.local.array(_ROWS, int32)
     left = np.uint64(np.uint32(base + np.uint32(size if k == 0 else 0) + i0 * row))
     right = np.uint64(np.uint32(base + np.uint32(size if k == 2 else 2 * size) + j0 * column))
-    for _ in range(np.uint32(np.uint32(inner + np.uint32(DEEP - 1)) // np.uint32(DEEP))):
-        for p in range(edge):
-            if np.uint32(p) < wide:
-                for t in range(DEEP):
-                    others[p * DEEP + t] = tiles[right + np.uint64(p * across * column + t * right_step)]
+    for _ in range(inner):
         for q in range(2 * edge):
-            if np.uint32(q) < high:
-                for t in range(DEEP):
-                    mine[t] = tiles[left + np.uint64(q * down * row + t * left_step)]
-                for p in range(edge):
-                    if np.uint32(p) < wide:
-                        for t in range(DEEP):
-                            total = np.int32(mine[t] + others[p * DEEP + t])
-                            best[q * EDGE + p] = max(best[q * EDGE + p], total)
-        left, right = left + np.uint64(DEEP * left_step), right + np.uint64(DEEP * right_step)
+            mine[q] = tiles[left + np.uint64(q * down * row)]
+        for p in range(edge):
+            entry = tiles[right + np.uint64(p * across * column)]
+            for q in range(2 * edge):
+                best[q * EDGE + p] = max(best[q * EDGE + p], np.int32(mine[q] + entry))
+        left, right = left + np.uint64(left_step), right + np.uint64(right_step)
 
 
 @cuda.jit(device=True)
@@ -209,17 +210,16 @@ def recentre(words, g, tables, tiles, room, octets):
     first, step, most, lane, lanes = crew_of(np.uint32(np.uint32(room) // np.uint32(3 * size)), width)
     own, at, total = np.uint32(first * np.uint32(3 * size)), first, np.uint32(words[g + TRIANGLES])
     while at < total and first < step:
-        begin = np.uint32(words[g + CLIQUES] + at * np.uint32(CLIQUE))
-        count = np.uint32(1) if alone else min(most, np.uint32(total - at))
-        only = counts_of(words, g, tables, begin)
-        load_triangles(words, g, begin, tables, tiles, own, count, octets, False, only, lane, lanes)
+        begin, count = np.uint32(words[g + CLIQUES] + at * np.uint32(CLIQUE)), min(most, np.uint32(total - at))
+        load_triangles(words, begin, tables, tiles, own, count, octets, False, lane, lanes)
         meet(alone)
         for k in range(3):  # the corners a, b, c: which tables have them, as rows or as columns
             task = lane
             while task < np.uint32(count * np.uint32(width)):
-                slot = np.uint32(0) if alone else np.uint32(task // np.uint32(width))
+                slot = np.uint32(task // np.uint32(width))
                 i = np.uint32(task - slot * np.uint32(width))
-                a, b, c = only if alone else counts_of(words, g, tables, np.uint32(begin + slot * np.uint32(CLIQUE)))
+                widths = np.uint32(begin + slot * np.uint32(CLIQUE) + np.uint32(CORNER_WIDTH))
+                a, b, c = words[widths], words[widths + np.uint32(1)], words[widths + np.uint32(2)]
                 ab = np.uint32(own + slot * np.uint32(3 * size))
                 ac, bc = np.uint32(ab + size), np.uint32(ab + size + size)
                 if k == 0 and i < a:
@@ -230,7 +230,7 @@ def recentre(words, g, tables, tiles, room, octets):
                     even_out(tiles, ac + i, stride, a, bc + i, stride, b)
                 task = np.uint32(task + lanes)
             meet(alone)
-        store_triangles(words, g, begin, tables, tiles, own, count, octets, only, lane, lanes)
+        store_triangles(words, begin, tables, tiles, own, count, octets, lane, lanes)
         meet(alone)
         at = np.uint32(at + step)
     cuda.syncthreads()
@@ -255,3 +255,19 @@ def shift_line(tiles, at, step, size, shift):
         x = tiles[place]
         tiles[place] = DEAD if x < THRESHOLD else np.int32(x + shift)
         place += np.uint64(step)
+
+
+@cuda.jit(device=True)
+def store_triangles(words, begin, tables, tiles, own, count, octets, lane, lanes):
+    """Bring some triangles' tables back."""
+    bands = len(octets)
+    width, square, size = np.uint32(8 * bands), np.uint32(64 * bands * bands), np.uint32(8 * bands * (8 * bands + 1))
+    for table in range(np.int32(count * np.uint32(3))):
+        slot = np.uint32(np.uint32(table) // np.uint32(3))
+        k = np.uint32(np.uint32(table) - slot * np.uint32(3))
+        cluster = np.uint64(np.uint32(words[np.uint32(begin + slot * np.uint32(CLIQUE) + np.uint32(CLUSTER))]))
+        cluster, source = cluster + np.uint64(k * square), np.uint64(np.uint32(own + np.uint32(table) * size))
+        cell = lane
+        while cell < square:
+            tables[cluster + np.uint64(cell)] = tiles[source + np.uint64(np.uint32(cell + np.uint32(cell // width)))]
+            cell = np.uint32(cell + lanes)

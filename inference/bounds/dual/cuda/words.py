@@ -18,8 +18,7 @@ N, PAIRS, TRIANGLES, STARS = range(4)
 PAIR_AT, CLUSTER_AT, STAR_AT, MAXIMA_AT, ENTRIES = range(4, 9)
 DOMAINS, WIDTHS, ENDS, INCIDENT_AT, INCIDENT, LOWER = range(9, 15)
 LEVELS, LEVEL_AT, CLIQUES, SCOPE_AT, SCOPES, ENTRY_AT, SLICES = range(15, 22)
-COUNTS_AT = 22  # how many values each variable has left: tables are packed to those
-HEADER = 23
+HEADER = 22
 # Words of a triangle: where its tables and those of its pairs ab, ac, bc begin; widths and numbers of its corners.
 CLUSTER, PAIR, CORNER_WIDTH, CORNER, CLIQUE = 0, 1, 4, 7, 10
 # Words of a variable's pair: where its table begins, whether the variable is its first, the other's width and number.
@@ -64,8 +63,7 @@ def graph_words(graph: Graph, width: int, slices: Ints, begin: int, levels: Ints
     """Return a graph's words, and how many entries its tables have.
 
     Tables lie one after the other: unary (n, width), pairs (m, width, width), triangles (t, 3, width, width), stars;
-    then a number for each unary and pair table, where the GPU keeps their maxima, and one for each variable: how many
-    values it has left.
+    then a number for each unary and pair table, where the GPU keeps their maxima.
 
     Parameters
     ----------
@@ -86,8 +84,7 @@ def graph_words(graph: Graph, width: int, slices: Ints, begin: int, levels: Ints
     header[CLUSTER_AT] = header[PAIR_AT] + m * square
     header[STAR_AT] = header[CLUSTER_AT] + 3 * t * square
     header[MAXIMA_AT] = header[STAR_AT] + int(graph.star_at[-1])
-    header[COUNTS_AT] = header[MAXIMA_AT] + n + m
-    header[ENTRIES] = header[COUNTS_AT] + n
+    header[ENTRIES] = header[MAXIMA_AT] + n + m
     order = np.argsort(levels, kind="stable")
     level_at = np.searchsorted(levels[order], np.arange(levels.max(initial=-1) + 2))
     header[LEVELS] = level_at.size - 1
