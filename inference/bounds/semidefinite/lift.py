@@ -12,7 +12,7 @@ from dmcmc.inference.bounds.semidefinite.ascent import ascended
 from dmcmc.inference.bounds.semidefinite.certificate import Square, bounds_with, whole_square
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Point, Target, room_bytes
 from dmcmc.inference.bounds.semidefinite.network import Network, lay_out, takes
-from dmcmc.inference.bounds.semidefinite.progress import Progress
+from dmcmc.inference.bounds.semidefinite.progress import progress
 from dmcmc.inference.bounds.semidefinite.start import STEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
@@ -54,12 +54,12 @@ class Lift:
     ----------
     exhausted : bool
         Whether it is of no use.
-    own : Progress
+    own : .progress.Progress
         Of what comes after its rows' common square, on a GPU.
     """
 
     def __init__(self, state: DualState) -> None:
-        self.state, self.own = state, Progress()
+        self.state, self.own = state, progress()
         self._network: Network | None = None
         self._descent: Descent | None = None
         self._tried, self._ascends, self._ascended, self._certified = False, True, 0.0, 0.0

@@ -7,6 +7,7 @@ from support.lifts.dense_agents import dense_agent
 from support.lifts.naive_batch import NaiveArrays, descents
 
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.semidefinite import progress
 from dmcmc.inference.bounds.semidefinite.batch import Batch
 from dmcmc.inference.bounds.semidefinite.cuda import together
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import DeviceArrays
@@ -112,6 +113,7 @@ def test_lifts_on_the_gpu_lower_bounds_as_on_the_cpu_and_go_on_where_they_were()
 @pytest.fixture
 def soon_alone(monkeypatch):
     """Rows have squares of their own after two steps, for a few; there is time for all."""
+    monkeypatch.setattr(progress, "IN_RUNS", True)
     monkeypatch.setattr(together, "SHARED", 2)
     monkeypatch.setattr(own_turn, "ROW", own_turn.ROW._replace(steps=3))
     monkeypatch.setattr(own_turn, "NODE", own_turn.NODE._replace(steps=2))

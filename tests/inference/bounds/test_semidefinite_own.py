@@ -10,6 +10,7 @@ from support.lifts.naive_batch import NaiveArrays
 
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.semidefinite import progress
 from dmcmc.inference.bounds.semidefinite.descent import Point
 from dmcmc.inference.bounds.semidefinite.lift import Lift, Turn
 from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
@@ -31,6 +32,12 @@ from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, Stage, cases_at_once
 from dmcmc.inference.bounds.semidefinite.pace import as_long_as
+
+
+@pytest.fixture(autouse=True)
+def made_in_runs(monkeypatch):
+    """Rows have squares of their own in these tests."""
+    monkeypatch.setattr(progress, "IN_RUNS", True)
 
 
 def agents(hard=0.0, floats=False):

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from dmcmc.inference.bounds.dual.scale import Scale
+from dmcmc.inference.bounds.semidefinite import progress
 from dmcmc.inference.bounds.semidefinite.batch import Batch, shape_of
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import MOST_DOMAIN, DeviceArrays
 from dmcmc.inference.bounds.semidefinite.descent import LOOK, Descent, Point, Singles, Target
@@ -151,7 +152,8 @@ def load_lifts(locals_: Sequence[LocalProblem]) -> None:
     targets = [Target(descent.network.digits(np.arange(_rows_of(local))), np.zeros(_rows_of(local)))
                for descent, local in zip(descents, locals_, strict=True)]  # fmt: skip
     Batch(descents, targets, DeviceArrays(), rows=max(map(_rows_of, locals_))).run(_by_steps(1))
-    _load_own(descents[0])
+    if progress.IN_RUNS:
+        _load_own(descents[0])
 
 
 def _load_own(descent: Descent) -> None:
