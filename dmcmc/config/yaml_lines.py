@@ -101,6 +101,8 @@ def _parse(content: bytes, name: str, places: dict[Key, str] | None, most: int |
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark is not None and places is not None else ""
         problem = " ".join(part for part in (error.problem, error.context) if part)
+        if "nesting depth" in problem:  # PyYAML from 6.0.4 on counts it, too
+            raise ConfigError(f"{name}{line}: too many or too deeply nested values") from None
         raise ConfigError(f"{name}{line}: not valid YAML: {problem}") from None
     except (yaml.YAMLError, ValueError) as error:  # bytes that are no text
         raise ConfigError(f"{name}: not valid YAML: {' '.join(str(error).split())}") from None

@@ -54,8 +54,7 @@ class FlatTables(NamedTuple):
 
     def found(self, values: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
         """Return the same as the data have it."""
-        steps = np.zeros(self.scope.size + 1, dtype=np.int64)
-        np.cumsum(values[self.scope] * strides, out=steps[1:])
+        steps = np.append(0, np.cumsum(values[self.scope] * strides))
         bounds = steps[self.scope_start]
         return self.data[self.at[:-1] + (bounds[1:] - bounds[:-1])]
 

@@ -46,8 +46,7 @@ class Stop:
     @property
     def over(self) -> bool:
         """Whether it is time to end."""
-        end = min(self.until, self.wish.asked)
-        return end < float("inf") and end + self.grace <= time.perf_counter()
+        return self.left <= 0
 
     @property
     def left(self) -> float:
