@@ -39,9 +39,9 @@ def run_nodes(
     jobs (k, JOB) int64, see :mod:`dmcmc.inference.bounds.branching.pool`; masks (k, hidden, W) bool: values that may be
     live, in the end those that are; found (k,) int64: bounds, or UNFIT where nothing is known; variables (k,) int64:
     where to branch, LEAF or STUCK; firsts (k, W) bool: the best of that variable's values; warmth float32: the
-    temperature of a node's first sweep. Tables are kept of what has a variable to branch on. When ``halt`` (1,) uint8
-    becomes 1, the other nodes stay as they are. Where a row has no tables, those that would inherit them are worth the
-    same.
+    temperature of a node's first sweep. Tables are kept of what has a variable to branch on, or is inherited next. When
+    ``halt`` (1,) uint8 becomes 1, the other nodes stay as they are. Where a row has no tables, those that would inherit
+    them are worth the same.
     """
     lost = np.int64(0)
     digits = np.zeros(shape.size, dtype=np.int64)
@@ -101,7 +101,8 @@ def run_nodes(
         variables[k] = STUCK
         if fits and best != NEVER and best >= threshold:
             variables[k] = _choose(graph, part, names, marginals, scratch[0, 0], best - threshold, firsts[k])
-        if variables[k] >= 0:
+        inherited = k + 1 < jobs.shape[0] and jobs[k + 1, JOB_SOURCE] == target and source != target
+        if variables[k] >= 0 or inherited:
             store(pool, target, area, graph)
             pool.constants[target], pool.made[target] = constant, made
 

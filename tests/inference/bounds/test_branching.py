@@ -41,6 +41,17 @@ def nothing(local):
     return np.full(local.rows, -math.inf)
 
 
+def test_what_is_closed_when_its_tables_come_back_closes_its_branches():
+    for seed in range(40):
+        local = agent(seed, 0.3, floats=True)
+        worth = np.array(naive.row_values(local).ravel().tolist())
+        state = DualState(local, triangles=True)
+        work = RowSearch(state, CpuEngine(state, 4 * slot_bytes(state.layout.hidden, state.width)))
+        for low in (-math.inf, -9.0, -1.0):
+            search_rows([Request(work, worth + low, worth + low)], waves=8)
+            assert (np.array(decoded(state)) >= worth - 1e-9).all()
+
+
 @settings(max_examples=25)
 @given(st.integers(0, 9999), st.sampled_from([0.0, 0.3, 0.6]), st.booleans(), st.booleans(), st.data())
 def test_bounds_are_sound_at_any_time_and_closed_rows_stay_below_their_thresholds(seed, hard, floats, star, data):

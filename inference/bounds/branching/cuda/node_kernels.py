@@ -121,8 +121,8 @@ def run_nodes(
     for each block, where it works; work (int32), ``slot`` entries each; notes (int64), :data:`NOTE` words a slot;
     found, variables (jobs,) int64; firsts (jobs × W,) uint8; masks (jobs × mask_size,) uint8, an agent's n × W first:
     values that may be live, in the end those that are; marginals (blocks × (mask_size + mask_size / W),) int64: room.
-    Tables are kept of what has a variable to branch on. Where a row has no tables, those of its group that would
-    inherit them are worth the same.
+    Tables are kept of what has a variable to branch on, or is inherited next. Where a row has no tables, those of its
+    group that would inherit them are worth the same.
     """
     tiles = shared_words()
     parts = cuda.shared.array(PARTS, int64)
@@ -186,7 +186,10 @@ def run_nodes(
                 find_marginals(words, hidden, part, own, octets)
                 score(words, hidden, part, own, octets)
                 chosen = choose(words, hidden, own, best - threshold, first, octets)
-            if chosen >= 0:
+            inherited = False
+            if job + 1 < groups[group + 1] and source != target:
+                inherited = jobs[(job + 1) * JOB + JOB_SOURCE] == target
+            if chosen >= 0 or inherited:
                 shift = store(words, hidden, part, work[target * slot : (target + 1) * slot], told, octets)
                 if tid == 0:
                     notes[target * NOTE] = constant
