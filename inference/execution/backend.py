@@ -7,8 +7,8 @@ import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.merge import Merged, merged_once
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables
+from dmcmc.inference.elimination.merge import Merged, merged_once
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.execution import costs

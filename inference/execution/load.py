@@ -10,7 +10,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
-from dmcmc.inference.elimination.cuda.merge import merge_plans
+from dmcmc.inference.elimination.merge import merge_plans
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.execution.costs import COSTS

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from dmcmc.inference.elimination.cuda.merge import Merged
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate
+from dmcmc.inference.elimination.merge import Merged
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic

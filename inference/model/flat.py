@@ -55,8 +55,7 @@ class FlatTables(NamedTuple):
     def found(self, values: NDArray[np.int64], strides: NDArray[np.int64]) -> Array:
         """Return the same as the data have it."""
         steps = np.append(0, np.cumsum(values[self.scope] * strides))
-        bounds = steps[self.scope_start]
-        return self.data[self.at[:-1] + (bounds[1:] - bounds[:-1])]
+        return self.data[self.at[:-1] + np.diff(steps[self.scope_start])]
 
     def scopes(self) -> list[tuple[int, ...]]:
         """Return the scopes as tuples."""

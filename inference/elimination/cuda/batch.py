@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
-from dmcmc.inference.elimination.cuda.merge import Merged
 from dmcmc.inference.elimination.eliminate import Elimination
+from dmcmc.inference.elimination.merge import Merged
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from support.encoded_problems import batches
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold, bucket_levels, group_buckets
-from dmcmc.inference.elimination.cuda.merge import merge_plans, mergeable
 from dmcmc.inference.elimination.eliminate import eliminate
+from dmcmc.inference.elimination.merge import merge_plans, mergeable
 from dmcmc.inference.execution.small import eliminate_side_by_side
 
 MANY = settings(max_examples=40)
