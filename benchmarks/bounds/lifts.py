@@ -85,15 +85,15 @@ def time_parts(descents: Sequence[Descent], targets: Sequence[Target], rough: in
     batch = Batch([copy_of(d) for d in descents], targets, arrays, rough)
     words = arrays.put(np.array([[schedule(0)] * agents], dtype=np.float32))
     steps, coarse = batch.steps, rough > 0
-    looks, moves = steps._launches(words)
+    smooth, moves = steps._launches(words)
     hidden, slope = steps.points[0][0], steps._slopes[0]
     first = seconds_of(lambda _: arrays.product(hidden, hidden, steps._products, True, coarse), arrays)
     second = seconds_of(lambda _: arrays.product(steps._weights, hidden, slope, False, coarse), arrays)
-    pairs, look = seconds_of(looks[0], arrays), seconds_of(lambda _: steps._look(looks, words, 0, coarse), arrays)
+    pairs, look = seconds_of(smooth, arrays), seconds_of(lambda _: steps._look(smooth, words, 0, coarse), arrays)
     move = seconds_of(lambda _: [one(0) for one in moves], arrays)
     start = time.perf_counter()
     for _ in range(FEW):
-        steps._look(looks, words, 0, coarse)
+        steps._look(smooth, words, 0, coarse)
     asked = (time.perf_counter() - start) / FEW
     arrays.get(batch.steps.least)
     speed = 4 * agents * batch.shape.n**2 * batch.shape.r / (first + second) / 1e12

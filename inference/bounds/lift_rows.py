@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 from functools import partial
 
-from dmcmc.inference.bounds.semidefinite.lift import LiftRequest
+from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, suits
+from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import run_parallel
 
@@ -15,6 +17,15 @@ def on_gpu(backend: Backend, seconds: float) -> bool:
     from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
 
     return lift_problem() is None
+
+
+def lift_of(local: LocalProblem, state: DualState, lift: Lift | None = None) -> Lift | None:
+    """Return a lift for an agent, that one if it has one; None where none would be of use."""
+    if not suits(local):
+        return None
+    lift = lift or Lift(state)
+    lift.own.expected = on_gpu(state.backend, state.backend.stop.left)
+    return lift
 
 
 def lift_rows(requests: Sequence[LiftRequest], seconds: Sequence[float], backend: Backend) -> None:

@@ -216,7 +216,7 @@ class Device:
 
     def repeated(
         self, kernel: Any, arguments: Sequence[Any], changing: int
-    ) -> Callable[[int, int, int | tuple[int, int]], None]:
+    ) -> Callable[[int, int | tuple[int, ...], int | tuple[int, int]], None]:
         """Return what launches a kernel with these arguments but one whole number: (that, blocks, threads of a block).
 
         Numba looks at all arguments at every launch, which takes longer than many kernels do.
@@ -228,7 +228,7 @@ class Device:
         """
         if self._simulated:
 
-            def simulated(number: int, blocks: int, threads: int | tuple[int, int]) -> None:
+            def simulated(number: int, blocks: int | tuple[int, ...], threads: int | tuple[int, int]) -> None:
                 kernel[blocks, threads](*arguments[:changing], number, *arguments[changing + 1 :])
 
             return simulated
@@ -245,10 +245,11 @@ class Device:
         function = bindings.CUfunction(int(compiled._codelibrary.get_cufunc().handle))
         held, where = (arguments, flat, compiled), ctypes.addressof(pointers)
 
-        def launch(number: int, blocks: int, threads: int | tuple[int, int]) -> None:
+        def launch(number: int, blocks: int | tuple[int, ...], threads: int | tuple[int, int]) -> None:
             words[changing][0].value = number
+            grid = (*blocks, 1, 1)[:3] if isinstance(blocks, tuple) else (blocks, 1, 1)
             x, y = threads if isinstance(threads, tuple) else (threads, 1)
-            (error,) = bindings.cuLaunchKernel(function, blocks, 1, 1, x, y, 1, 0, 0, where, 0)
+            (error,) = bindings.cuLaunchKernel(function, *grid, x, y, 1, 0, 0, where, 0)
             if error != bindings.CUresult.CUDA_SUCCESS:
                 raise RuntimeError(f"{kernel.__name__}: {error.name}: {len(held[1])} words, {len(pointers)} pointers")
 

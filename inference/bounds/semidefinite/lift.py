@@ -12,7 +12,7 @@ from dmcmc.inference.bounds.semidefinite.ascent import ascended
 from dmcmc.inference.bounds.semidefinite.certificate import Square, bounds_with, whole_square
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL, Descent, Point, Target, room_bytes
 from dmcmc.inference.bounds.semidefinite.network import Network, lay_out, takes
-from dmcmc.inference.bounds.semidefinite.progress import progress
+from dmcmc.inference.bounds.semidefinite.progress import Progress
 from dmcmc.inference.bounds.semidefinite.start import STEPS
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
@@ -59,7 +59,7 @@ class Lift:
     """
 
     def __init__(self, state: DualState) -> None:
-        self.state, self.own = state, progress()
+        self.state, self.own = state, Progress()
         self._network: Network | None = None
         self._descent: Descent | None = None
         self._tried, self._ascends, self._ascended, self._certified = False, True, 0.0, 0.0
@@ -72,6 +72,11 @@ class Lift:
     def steps(self) -> int:
         """How many steps have been made."""
         return 0 if self._descent is None else self._descent.steps
+
+    @property
+    def made(self) -> int:
+        """How much work has been done, of any kind."""
+        return self.steps + self.own.made
 
     @property
     def pace(self) -> float:

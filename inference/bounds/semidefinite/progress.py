@@ -1,17 +1,15 @@
-"""Which rows of an agent have squares of their own, and which have been bounded by a further variable's values."""
+"""How far the squares of an agent's rows are."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from dmcmc.inference.bounds.semidefinite.descent import Point
-
-# Whether a GPU makes rows squares of their own in runs. They have been seen with NumPy's arrays and under Numba's
-# simulator only: `python -m benchmarks.bounds.own_squares` is to show on a card what they bring, and that they hold.
-IN_RUNS = False
+from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, RowTree
 
 
-def progress() -> "Progress":
-    """Return what a lift begins with."""
-    return Progress(failed=not IN_RUNS)
+class Points(Protocol):
+    """Where points of leaves are: an :class:`.own.ground.Ground`."""
+
+    free: list[int]
 
 
 @dataclass
@@ -20,40 +18,54 @@ class Progress:
 
     Attributes
     ----------
-    done : set of int
-        Rows that have had one of their own.
-    points : dict of Point
-        Where those ended that may still have a further variable fixed: vectors of hidden values, then the row's.
-    split : set of int
-        Rows that have been bounded by each value of a further variable.
-    alone : dict of int
-        Rows' bounds by their own squares.
-    nodes : dict of dict
-        Bounds of rows that still have a point, by the further variable's values.
+    trees : dict of RowTree
+        Of the rows that have a square of their own.
+    ground : Points or None
+        Where points of leaves are.
+    agent : int
+        The agent's number there.
     pace : dict of float
-        By the steps of a schedule: seconds of a step of one case, as measured last.
+        By the steps of a schedule: seconds of a step of one case, as measured last; 0 where that was not telling.
+    made : int
+        Squares so far.
+    expected : bool
+        Whether there are to be any.
+    grown : bool
+        Whether they are as far as to show what they bring: all rows that matter have variables fixed.
     exact : bool or None
         Whether the device's certificates are the CPU's; None before that has been looked at.
     failed : bool
-        Whether the device could not, or is not asked to: there are none then.
+        Whether the device could not: there are none then.
     """
 
-    done: set[int] = field(default_factory=set)
-    points: dict[int, Point] = field(default_factory=dict)
-    split: set[int] = field(default_factory=set)
-    alone: dict[int, int] = field(default_factory=dict)
-    nodes: dict[int, dict[int, int]] = field(default_factory=dict)
+    trees: dict[int, RowTree] = field(default_factory=dict)
+    ground: Points | None = None
+    agent: int = 0
     pace: dict[int, float] = field(default_factory=dict)
+    made: int = 0
+    expected: bool = False
+    grown: bool = False
     exact: bool | None = None
     failed: bool = False
 
-    def end(self, row: int) -> None:
-        """Forget what would be needed to lower a row further."""
-        for known in (self.points, self.alone, self.nodes):
-            known.pop(row, None)
+    @property
+    def young(self) -> bool:
+        """Whether they are yet to show what they bring."""
+        return self.expected and not self.grown and not self.failed
+
+    def release(self, leaf: Leaf) -> None:
+        """Give the slot of a leaf back."""
+        if leaf.slot is not None and self.ground is not None:
+            self.ground.free.append(leaf.slot)
+        leaf.slot = None
+
+    def end(self) -> None:
+        """Give back all that would be needed to lower rows further."""
+        for leaf in [leaf for tree in self.trees.values() for leaf in tree.leaves]:
+            self.release(leaf)
+        self.ground = None
 
     def fail(self) -> None:
         """Give up."""
         self.failed = True
-        for row in list(self.points):
-            self.end(row)
+        self.end()

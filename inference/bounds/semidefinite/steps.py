@@ -16,9 +16,6 @@ from dmcmc.inference.runtime.types import Array
 
 Launch = Callable[[int], None]  # of a pass, for a step of a schedule
 
-_DEEP = 50.0  # units: a value is not taken for worse than the best of its variable by more
-_DAMPED = 0.5  # of a star's step, as both variables of a pair make it: the smooth bound does not rise then
-
 
 class Arrays(Protocol):
     """Where arrays live, and the two passes over them that an array library has not."""
@@ -47,10 +44,6 @@ class Arrays(Protocol):
 
     def smooth(self, given: tuple[Any, ...], found: tuple[Any, ...], shape: tuple[int, int, int]) -> Launch:
         """Return what finds weights, marginals and maxima of all pairs for a step of the schedule."""
-        ...
-
-    def reach(self, given: tuple[Any, ...], found: Any, shape: tuple[int, int, int]) -> Launch:
-        """Return what finds smooth maxima of each value's entries in all pairs for a step of the schedule."""
         ...
 
     def adam(self, arrays: tuple[Any, ...], schedule: Any, agents: int) -> Launch:
@@ -120,8 +113,6 @@ class Steps:
         Vectors of hidden values (agents, n, r) and of the interface's (agents, o, r) and shifts (agents, h, n): where
         descents are, the means of their slopes and of those's squares.
     arrays : Arrays
-    stars : bool
-        Whether shifts make each variable's maxima alike, instead of going down their slopes; for one row.
 
     Attributes
     ----------
@@ -133,9 +124,7 @@ class Steps:
         What that was.
     """
 
-    def __init__(
-        self, shape: Shape, given: Given, points: Sequence[Sequence[Any]], arrays: Arrays, stars: bool = False
-    ) -> None:
+    def __init__(self, shape: Shape, given: Given, points: Sequence[Sequence[Any]], arrays: Arrays) -> None:
         self.shape, self.points, self._given, self._arrays = shape, points, given, arrays
         xp, agents, h, n, k = arrays.module, shape.agents, shape.h, shape.n, shape.k
         self._slopes = [xp.zeros_like(part) for part in points[0]]
@@ -146,7 +135,6 @@ class Steps:
         self._maxima = xp.zeros((agents, h, h), dtype=np.float32)
         self._entries = xp.zeros((agents, k, n), dtype=np.float32)
         self._squares = xp.zeros((agents, k, k), dtype=np.float32)
-        self._reached = xp.full((agents, h, n), -1e9, dtype=np.float32) if stars else None
 
     def make(self, schedules: Array, made: int, rough: bool) -> None:
         """Make steps, (steps, agents, 4) of :class:`.descent.Schedule`, after so many; see now and then for the best.
@@ -177,18 +165,15 @@ class Steps:
         for best, here in zip(self.best, self.points[0], strict=True):
             xp.copyto(best, here, where=better[:, None, None])
 
-    def _launches(self, words: Any) -> tuple[Sequence[Launch], list[Launch]]:
+    def _launches(self, words: Any) -> tuple[Launch, list[Launch]]:
         """Return the passes for the steps of a schedule: over pairs, and what moves each array."""
         agents, h, d = self.shape[:3]
         given = self._given.utilities, self._products, self.points[0][2], self._given.sizes, words
-        looks = [self._arrays.smooth(given, (self._weights, self._marginals, self._maxima), (agents, h, d))]
-        parts = list(zip(self.points[0], self._slopes, *self.points[1:], strict=True))
-        if self._reached is not None:
-            looks.append(self._arrays.reach(given, self._reached, (agents, h, d)))
-            parts = parts[:2]
-        return looks, [self._arrays.adam(part, words, agents) for part in parts]
+        smooth = self._arrays.smooth(given, (self._weights, self._marginals, self._maxima), (agents, h, d))
+        parts = zip(self.points[0], self._slopes, *self.points[1:], strict=True)
+        return smooth, [self._arrays.adam(part, words, agents) for part in parts]
 
-    def _look(self, looks: Sequence[Launch], words: Any, at: int, rough: bool) -> Any:
+    def _look(self, smooth: Launch, words: Any, at: int, rough: bool) -> Any:
         """Find the slopes here; return what is left of the targets, about."""
         xp, size, given = self._arrays.module, self.shape, self._given
         hidden, outer, shifts = self.points[0]
@@ -198,10 +183,7 @@ class Steps:
         product(hidden, hidden, self._products, turned=True)
         around = xp.matmul(given.select, outer)
         product(around, hidden, self._entries, turned=True)
-        if self._reached is not None:
-            looks[1](at)
-            self._make_alike()
-        looks[0](at)
+        smooth(at)
         own = self._products.reshape(agents, -1)[:, :: size.n + 1] + shifts.sum(axis=1)
         entries = 2 * self._entries
         entries += own[:, None, :]
@@ -233,20 +215,3 @@ class Steps:
         xp.subtract(share[:, None, :], self._marginals, out=slope_shifts)
         slope_shifts *= given.moves
         return most
-
-    def _make_alike(self) -> None:
-        """Shift, for all variables at once, so that what a value can reach is more alike in all tables it is in."""
-        xp, size, given, shifts = self._arrays.module, self.shape, self._given, self.points[0][2]
-        assert self._reached is not None and size.k == 1
-        own = self._products.reshape(size.agents, -1)[:, :: size.n + 1] + shifts.sum(axis=1)
-        own += 2 * self._entries[:, 0] + given.values[:, 0]
-        own = own.reshape(size.agents, size.h, size.d)
-        own = xp.maximum(own - own.max(axis=2, keepdims=True), -_DEEP).reshape(size.agents, 1, size.n)
-        reached = self._reached.reshape(size.agents, size.h, size.h, size.d)
-        reached = xp.maximum(reached - reached.max(axis=3, keepdims=True), -_DEEP)
-        reached = reached.reshape(size.agents, size.h, size.n) * given.moves
-        tables = given.live.sum(axis=2, keepdims=True)
-        reached -= (own + reached.sum(axis=1, keepdims=True)) / xp.maximum(tables, 1)
-        reached *= given.moves
-        reached *= _DAMPED
-        shifts += reached

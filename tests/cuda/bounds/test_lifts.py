@@ -5,20 +5,27 @@ import pytest
 from support import naive
 from support.lifts.dense_agents import dense_agent
 from support.lifts.naive_batch import NaiveArrays, descents
+from support.lifts.naive_cases import NaiveCases
 
 from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.semidefinite import progress
 from dmcmc.inference.bounds.semidefinite.batch import Batch
 from dmcmc.inference.bounds.semidefinite.cuda import together
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import DeviceArrays
+from dmcmc.inference.bounds.semidefinite.cuda.case_arrays import DeviceCases
 from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import WORDS
 from dmcmc.inference.bounds.semidefinite.cuda.together import lift_on_gpu, load_lifts
 from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest
-from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
+from dmcmc.inference.bounds.semidefinite.own import agenda
+from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
+from dmcmc.inference.bounds.semidefinite.own.cases import NODE, Case, busiest_first, certified_alone
+from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
+from dmcmc.inference.bounds.semidefinite.own.ground import Ground
+from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import gpu_problem
 
+BATCHES = 3  # of a turn: the simulator is slow
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
 
@@ -38,22 +45,6 @@ def test_smooth_maxima_of_all_pairs_are_those_of_the_naive_twin(sizes):
         twins.append(list(map(arrays.get, found)))
     assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(*twins, strict=True))
     assert (twins[1][0] > 0).any()
-
-
-@pytest.mark.parametrize("sizes", [((4, 3, 2, 5), (1, 5, 0, 0)), ((9, 9, 2),)])
-def test_what_values_reach_in_their_pairs_is_that_of_the_naive_twin(sizes):
-    rng, (agents, h), d = np.random.default_rng(0), np.shape(sizes), max(map(max, sizes))
-    n, like = h * d, {"dtype": np.float32}
-    given = [rng.standard_normal(s, **like) for s in ((agents, n, n), (agents, n, n), (agents, h, n))]
-    given[0][rng.random(given[0].shape) < 0.1] = -1e9
-    given += [np.array(sizes, dtype=np.int32), rng.random((2, agents, WORDS), **like) + 2]
-    twins = []
-    for arrays in (NaiveArrays(), DeviceArrays()):
-        there, found = tuple(map(arrays.put, given)), arrays.put(np.full((agents, h, n), -7, dtype=np.float32))
-        arrays.reach(there, found, (agents, h, d))(1)
-        twins.append(arrays.get(found))
-    assert np.allclose(*twins, rtol=1e-4, atol=1e-5)
-    assert (twins[1] != -7).any() and (twins[1] == -7).any()
 
 
 def test_steps_are_those_of_the_naive_twin():
@@ -110,34 +101,93 @@ def test_lifts_on_the_gpu_lower_bounds_as_on_the_cpu_and_go_on_where_they_were()
     assert any(decoded(lift) != above for lift, above in zip(there, before, strict=True))
 
 
+def batch_of(arrays):
+    """Cases of two agents of unlike sizes, with no, one and two variables fixed."""
+    found, _ = descents()
+    ground, (u, v) = Ground(found[:2], arrays, 2), busiest_first(found[0].network)[:2]
+    cases = [(0, Case(0)), (1, Case(1)), (0, Case(1, ((u, 0),))), (0, Case(0, ((v, 1), (u, 0))))]
+    return CaseBatch(ground, [Start(agent, case, agent) for agent, case in cases])
+
+
+@pytest.mark.parametrize("passes", range(1, 7))
+def test_each_pass_of_cases_steps_is_that_of_the_naive_twin(passes):
+    words = np.array([NODE.at(step) for step in range(3)], dtype=np.float32)
+    works = []
+    for arrays in (NaiveCases(), DeviceCases()):
+        steps = batch_of(arrays).steps
+        for one in steps.passes(words)[:passes]:
+            one(1)
+        works.append([arrays.get(part) for part in steps.work])
+    names = ("points", "halves", "products", "reached", "shifts", "weights", "maxima", "best", "slopes")
+    for name, one, other in zip(steps.work._fields, *works, strict=True):
+        assert np.allclose(one, other, rtol=2e-3, atol=2e-3), name
+    changed = {name for name, part in zip(steps.work._fields, works[1], strict=True) if part.any()}
+    expected = {1: {"products"}, 2: {"reached"}, 3: {"best"}, 4: {"maxima"}, 5: {"slopes"}, 6: {"means", "spreads"}}
+    assert changed >= set().union(*(expected[number] for number in range(1, passes + 1))) and set(names) & changed
+
+
+def test_cases_end_where_their_naive_twins_do_and_certificates_are_those_of_the_cpu():
+    ends = []
+    for arrays in (NaiveCases(), DeviceCases()):
+        batch = batch_of(arrays)
+        assert batch.run(NODE._replace(steps=4), lambda made: 2) == 4
+        bounds = certificates(batch)
+        for b, (agent, case, _, _) in enumerate(batch.starts):
+            assert bounds[b] == certified_alone(batch.ground.descents[agent], case, batch.point(b))
+        ends.append(np.array(bounds) / [batch.ground.units[start.agent] for start in batch.starts])
+    assert np.allclose(*ends, rtol=1e-2)
+
+
 @pytest.fixture
 def soon_alone(monkeypatch):
-    """Rows have squares of their own after two steps, for a few; there is time for all."""
-    monkeypatch.setattr(progress, "IN_RUNS", True)
+    """Rows have squares of their own after two steps, and those few steps; there is time for some of them."""
     monkeypatch.setattr(together, "SHARED", 2)
-    monkeypatch.setattr(own_turn, "ROW", own_turn.ROW._replace(steps=3))
-    monkeypatch.setattr(own_turn, "NODE", own_turn.NODE._replace(steps=2))
-    monkeypatch.setattr(own_turn, "LONG", own_turn.LONG._replace(steps=1))
+    monkeypatch.setattr(agenda, "ROW", agenda.ROW._replace(steps=3))
+    monkeypatch.setattr(agenda, "NODE", agenda.NODE._replace(steps=2))
+    monkeypatch.setattr(agenda, "LONG", agenda.LONG._replace(steps=2))
     monkeypatch.setattr(Lift, "least_seconds", 0.0)
     monkeypatch.setattr(Lift, "ending", lambda self, opened, ascends: 0.0)
+    made, carry_out = [], OwnTurn._carry_out
+
+    def counted(self, items):
+        made.append(self)
+        self._left = self.agenda._left = lambda: 0.0 if made.count(self) >= BATCHES else 1e6
+        carry_out(self, items)
+
+    monkeypatch.setattr(OwnTurn, "_carry_out", counted)
 
 
-def test_rows_have_squares_of_their_own_after_the_one_they_share(soon_alone):
+def test_rows_have_squares_of_their_own_after_the_one_they_share_and_go_on_where_they_were(soon_alone):
     there, worth = lifts()
-    assert lift_on_gpu([LiftRequest(lift, None, None) for lift in there], Backend("cuda", 2), steps=2)
+    for lift in there:
+        lift.own.expected = True
+    requests = [LiftRequest(lift, None, None) for lift in there]
+    assert lift_on_gpu(requests, Backend("cuda", 2), steps=2)
     before = [decoded(lift) for lift in there]
-    assert lift_on_gpu([LiftRequest(lift, None, None) for lift in there], Backend("cuda", 2), seconds=1e6)
-    for lift, values, above in zip(there, worth, before, strict=True):
-        assert lift.steps == 2 and lift.own.exact and not lift.own.failed and lift.exhausted
-        assert lift.own.done == lift.own.split == set(range(len(values)))
-        assert (np.array(decoded(lift)) <= above).all() and (np.array(decoded(lift)) >= values).all()
-    assert any(decoded(lift) != above for lift, above in zip(there, before, strict=True))
+    assert lift_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
+    ground, middle = there[0].own.ground, [decoded(lift) for lift in there]
+    assert ground is not None and there[1].own.ground is ground and [lift.own.agent for lift in there] == [0, 1]
+    assert lift_on_gpu(requests, Backend("cuda", 2), seconds=1e6)
+    for lift, values, above, between in zip(there, worth, before, middle, strict=True):
+        assert lift.steps == 2 and lift.own.exact and not lift.own.failed
+        assert (np.array(decoded(lift)) <= between).all() and (np.array(between) <= above).all()
+        assert (np.array(decoded(lift)) >= values).all()
+    assert there[0].own.ground in (ground, None) and any(
+        decoded(lift) != above for lift, above in zip(there, before, strict=True)
+    )
 
 
 def test_a_turn_goes_on_alone_after_its_common_steps(soon_alone):
     there, _ = lifts()
     assert lift_on_gpu([LiftRequest(there[1], None, None)], Backend("cuda"), seconds=1e6)
-    assert there[1].steps == 2 and there[1].own.done
+    assert there[1].steps == 2 and there[1].own.trees and there[1].made > 2
+
+
+def test_agents_that_come_later_have_a_ground_of_their_own(soon_alone):
+    there, _ = lifts()
+    assert lift_on_gpu([LiftRequest(there[1], None, None)], Backend("cuda"), seconds=1e6)
+    assert lift_on_gpu([LiftRequest(lift, None, None) for lift in there], Backend("cuda"), seconds=1e6)
+    assert there[0].own.ground is not there[1].own.ground and there[0].own.trees
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), MemoryError("out of memory")])

@@ -43,22 +43,6 @@ class NaiveArrays:
 
         return launch
 
-    def reach(self, given, found, shape):
-        utilities, products, shifts, sizes, words = given
-        agents, h, d = shape
-
-        def launch(at):
-            for b, u, v in product(range(agents), range(h), range(h)):
-                if u != v and sizes[b, u] and sizes[b, v]:
-                    mine, other = (np.arange(w * d, w * d + sizes[b, w]) for w in (u, v))
-                    table = utilities[b][np.ix_(mine, other)] + 2 * products[b][np.ix_(mine, other)]
-                    table = table - shifts[b, v, mine][:, None] - shifts[b, u, other]
-                    best = table.max(axis=0)
-                    slope = words[at, b, SLOPE]
-                    found[b, u, other] = best + np.log(np.exp((table - best) * slope).sum(axis=0)) / slope
-
-        return launch
-
     def adam(self, arrays, words, agents):
         here, slopes, means, squares = arrays
 

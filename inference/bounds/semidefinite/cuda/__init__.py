@@ -1,4 +1,5 @@
-"""Semidefinite lifts on a GPU: passes of a step over all agents' pairs and vectors, and what carries them.
+"""Semidefinite lifts on a GPU: passes of a step over all agents' or cases' pairs and vectors, and what carries them.
 
-:mod:`.step_kernels` has the passes, :mod:`.arrays` launches them beside cuBLAS's products of matrices (by CuPy).
+:mod:`.step_kernels` and :mod:`.case_kernels` have the passes, :mod:`.arrays` and :mod:`.case_arrays` launch them beside
+cuBLAS's products of matrices (by CuPy).
 """

@@ -84,20 +84,15 @@ class DeviceArrays:
         """
         return self._over_pairs(kernels.smooth_kernel, (*given, *found), shape)
 
-    def reach(self, given: tuple[Any, ...], found: Any, shape: tuple[int, int, int]) -> Callable[[int], None]:
-        """Return what launches :func:`.step_kernels.reach_kernel`'s for a step; as :meth:`smooth`."""
-        return self._over_pairs(kernels.reach_kernel, (*given, found), shape)
-
     def _over_pairs(
         self, kernel: Callable[[int], Any], arrays: tuple[Any, ...], shape: tuple[int, int, int]
     ) -> Callable[[int], None]:
         """Return what launches a kernel whose blocks have one variable and some others."""
         agents, h, d = shape
-        together = min(h, _SIMULATED if self._simulated else max(1, kernels.MOST_THREADS // d))
-        parts = -(-h // together)
-        arguments = (*map(self._flat, arrays), h, d, parts, agents, 0)
+        blocks, (_, together) = launch_shape(h, d, self._simulated)
+        arguments = (*map(self._flat, arrays), h, d, blocks // h, agents, 0)
         launch = self._device.repeated(kernel(8 * -(-d // 8)), arguments, len(arguments) - 1)
-        return lambda at: launch(at, agents * h * parts, together * d)
+        return lambda at: launch(at, agents * blocks, together * d)
 
     def adam(self, arrays: tuple[Any, ...], schedule: Any, agents: int) -> Callable[[int], None]:
         """Return what launches :func:`.step_kernels.adam`: for what moves, its slopes, their means and squares."""
@@ -120,6 +115,20 @@ class DeviceArrays:
         """Give memory back that nothing needs any more."""
         if not self._simulated:
             self.module.get_default_memory_pool().free_all_blocks()
+
+
+def launch_shape(h: int, d: int, simulated: bool) -> tuple[int, tuple[int, int]]:
+    """Return how kernels over pairs are launched for h variables of d values at most.
+
+    Returns
+    -------
+    blocks
+        Of an agent, as many for each variable.
+    threads
+        Values, and variables side by side.
+    """
+    together = min(h, _SIMULATED if simulated else max(1, kernels.MOST_THREADS // d))
+    return h * -(-h // together), (d, together)
 
 
 def _cupy() -> Any:

@@ -96,47 +96,6 @@ def smooth_kernel(width):
     return smooth_pairs
 
 
-@cache
-def reach_kernel(width):
-    """Return the kernel for variables of so many values at most."""
-
-    @cuda_jit()
-    def reach(utilities, products, shifts, sizes, schedule, reached, variables, domain, parts, agents, at):
-        """Set the smooth maxima of each value's entries in the tables of its pairs.
-
-        Blocks and threads, and what is given, as in :func:`smooth_kernel`. Out: reached (agents, h, n), laid out as
-        shifts.
-        """
-        column = cuda.local.array(width, np.float32)
-        h, d, n = np.int32(variables), np.int32(domain), np.int32(variables * domain)
-        tid, block = np.int32(cuda.threadIdx.x), np.int32(cuda.blockIdx.x)
-        u, b = np.int32((block // parts) % h), np.int32(block // (parts * h))
-        v = np.int32((block % parts) * (cuda.blockDim.x // d) + tid // d)
-        j = np.int32(tid % d)
-        many, live = np.int32(sizes[b * h + u]), False
-        if v < h and v != u:
-            live = many > 0 and j < sizes[b * h + v]
-        if live:
-            entry = np.int32((b * n + u * d) * n + v * d + j)
-            given = np.int32((b * h + v) * n + u * d)
-            mine = np.int32((b * h + u) * n + v * d + j)
-            slope = schedule[(at * agents + b) * WORDS + SLOPE]
-            best, total, two = np.float32(-3e38), np.float32(0), np.float32(2)
-            taken = shifts[mine]
-            for i in range(width):
-                if i < many:
-                    place = np.int32(entry + i * n)
-                    x = utilities[place] + two * products[place] - shifts[given + i] - taken
-                    column[i] = x
-                    best = max(best, x)
-            for i in range(width):
-                if i < many:
-                    total += np.float32(math.exp((column[i] - best) * slope))
-            reached[mine] = best + np.float32(math.log(total)) / slope
-
-    return reach
-
-
 @cuda_jit()
 def adam(here, slopes, means, squares, schedule, entries, agents, at):
     """Make a step: ``entries`` numbers of each agent are moved against their slopes; all arrays are as large."""

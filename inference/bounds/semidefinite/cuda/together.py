@@ -8,16 +8,16 @@ from functools import partial
 import numpy as np
 
 from dmcmc.inference.bounds.dual.scale import Scale
-from dmcmc.inference.bounds.semidefinite import progress
 from dmcmc.inference.bounds.semidefinite.batch import Batch, shape_of
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import MOST_DOMAIN, DeviceArrays
+from dmcmc.inference.bounds.semidefinite.cuda.case_arrays import DeviceCases
 from dmcmc.inference.bounds.semidefinite.descent import LOOK, Descent, Point, Singles, Target
 from dmcmc.inference.bounds.semidefinite.lift import ROWS, LiftRequest, Turn
 from dmcmc.inference.bounds.semidefinite.network import Network
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
-from dmcmc.inference.bounds.semidefinite.own.cases import ROW, Case, shared_start
+from dmcmc.inference.bounds.semidefinite.own.cases import ROW, Case
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape
+from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape, slot_bytes
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, cases_at_once
 from dmcmc.inference.bounds.semidefinite.pace import as_long_as
 from dmcmc.inference.bounds.semidefinite.steps import Shape
@@ -30,6 +30,7 @@ from dmcmc.inference.runtime.products import products_on_one_thread
 from dmcmc.inference.runtime.threads import run_parallel
 
 SHARED = 600  # steps of the square that all rows of an agent share: ten times as many would bring 0.3 % more
+_POINTS, _MOST_POINTS = 0.5, 1 << 17  # of the room goes to points that are kept; how many at most
 _LOADED = 16  # agents, at most, of a step that loads what all use
 _LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
 _LOG = logging.getLogger(__name__)
@@ -73,6 +74,8 @@ def lift_on_gpu(
             end = None if seconds is None else start + seconds
             if not _share(shared, backend, end, steps):
                 return False
+            for turn in shared:  # what a common square brings does not tell what rows' own will
+                turn.lift.exhausted = turn.lift.exhausted and (seconds is None or turn.lift.own.failed)
         if seconds is not None:
             _go_on_alone(turns, backend, start + seconds)
     return True
@@ -114,9 +117,16 @@ def _go_on_alone(turns: Sequence[Turn], backend: Backend, end: float) -> None:
     turns = [t for t in turns if not t.lift.exhausted and not t.lift.own.failed and t.lift.steps >= SHARED]
     if not turns or time.perf_counter() >= end or backend.stop.over:
         return
-    arrays = DeviceArrays()
+    arrays = DeviceCases()
     try:
-        _make_own(turns, backend, end, arrays)
+        new = [turn for turn in turns if turn.lift.own.ground is None]
+        if new:
+            _lay_out_own(new, backend, arrays)
+        grounds = {id(turn.lift.own.ground): turn.lift.own.ground for turn in turns}
+        for left, ground in zip(range(len(grounds), 0, -1), grounds.values(), strict=True):
+            assert isinstance(ground, Ground)
+            now = time.perf_counter()
+            _make_own([t for t in turns if t.lift.own.ground is ground], ground, backend, now + (end - now) / left)
     except Exception as error:  # whatever a device, its driver or a library raises: squares are shared then as before
         for turn in turns:
             turn.lift.own.fail()
@@ -127,18 +137,28 @@ def _go_on_alone(turns: Sequence[Turn], backend: Backend, end: float) -> None:
         arrays.close()
 
 
-def _make_own(turns: Sequence[Turn], backend: Backend, end: float, arrays: DeviceArrays) -> None:
-    """Make them until then; whatever is on the device is nobody's afterwards."""
-    begun, shape = time.perf_counter(), case_shape([turn.opened.descent for turn in turns])
-    most = cases_at_once(shape, len(turns), _room(backend))
+def _lay_out_own(turns: Sequence[Turn], backend: Backend, arrays: DeviceCases) -> None:
+    """Lay out what agents' squares share, and room for points: it stays on the device as long as a lift is of use."""
+    descents = [turn.opened.descent for turn in turns]
+    points = int(_POINTS * _room(backend))
+    ground = Ground(descents, arrays, min(_MOST_POINTS, points // slot_bytes(case_shape(descents))))
+    for number, turn in enumerate(turns):
+        turn.lift.own.ground, turn.lift.own.agent = ground, number
+
+
+def _make_own(turns: Sequence[Turn], ground: Ground, backend: Backend, end: float) -> None:
+    """Make them until then."""
+    begun = time.perf_counter()
+    most = cases_at_once(ground.shape, _room(backend))
     if most < 1:
         raise MemoryError("out of memory: no room for a row's square")
     with CLAIMS.alone():
-        own = OwnTurn(turns, arrays, most, _left(end, backend.stop), backend.threads)
+        own = OwnTurn(turns, ground, most, _left(end, backend.stop), backend.threads)
         own.run()
+    alone, longer, split = own.made
     _LOG.info(
-        f"squares of {own.rows} rows of {len(turns)} agents, and {own.nodes} with a variable fixed, in"
-        f" {time.perf_counter() - begun:.2f} s; {most} at a time"
+        f"squares of rows of {len(turns)} agents in {time.perf_counter() - begun:.2f} s: {alone} rows, {split} with"
+        f" further variables fixed, {longer} for longer; {most} at a time, {len(ground.free)} points free"
     )
 
 
@@ -152,19 +172,21 @@ def load_lifts(locals_: Sequence[LocalProblem]) -> None:
     targets = [Target(descent.network.digits(np.arange(_rows_of(local))), np.zeros(_rows_of(local)))
                for descent, local in zip(descents, locals_, strict=True)]  # fmt: skip
     Batch(descents, targets, DeviceArrays(), rows=max(map(_rows_of, locals_))).run(_by_steps(1))
-    if progress.IN_RUNS:
-        _load_own(descents[0])
+    _load_own(descents[0])
 
 
 def _load_own(descent: Descent) -> None:
-    """Do so for squares of rows' own."""
-    network, around = descent.network, shared_start(descent, 0)
-    cases = [Case(0), *([Case(0, 0, 0)] if network.starts.size > 2 else [])]
-    starts, arrays = [Start(0, case, 0, around) for case in cases], DeviceArrays()
+    """Do so for squares of rows' own: of two agents alike, since libraries compile less for one of anything."""
     try:
-        batch = CaseBatch(Ground([descent], arrays), starts, [descent.point])
-        batch.run(ROW._replace(steps=1), _by_steps(1))
-        certificates(batch)
+        ground = Ground([descent, descent], DeviceCases(), 4)
+        starts = [Start(agent, Case(0), agent) for agent in (0, 1)]
+        for depth in (1, 2):
+            batch = CaseBatch(ground, starts)
+            batch.run(ROW._replace(steps=2), _by_steps(1))
+            certificates(batch)
+            if depth < len(ground.orders[0]):
+                slots, fixed = ground.keep(batch.steps.best, [0, 1]), ((ground.orders[0][0], 0),)
+                starts = [Start(agent, Case(0, fixed), slot, fixes=True) for agent, slot in enumerate(slots)]
     except Exception as error:  # it is found out again where it is to be of use
         _LOG.info(f"dmcmc: squares of rows' own are not loaded: {type(error).__name__}: {error}")
 

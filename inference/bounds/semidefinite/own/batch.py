@@ -1,28 +1,38 @@
 """Squares of many cases, side by side; where they begin is gathered where the steps are made."""
 
 from collections.abc import Callable, Sequence
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.tables.entries import DEAD
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.batch import apart
-from dmcmc.inference.bounds.semidefinite.descent import Point, Singles
-from dmcmc.inference.bounds.semidefinite.own.cases import Case, Plan, utilities_of
+from dmcmc.inference.bounds.semidefinite.descent import DEAD as FORBIDDEN
+from dmcmc.inference.bounds.semidefinite.descent import Point
+from dmcmc.inference.bounds.semidefinite.own.cases import Case, Plan, shared_start
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
-from dmcmc.inference.bounds.semidefinite.steps import Given, Steps
+from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseSteps
 from dmcmc.inference.runtime.types import Ints
-
-_ROUGH = 0.004  # units: products may be rough for temperatures above, as in the first thousand steps of a descent
 
 
 class Start(NamedTuple):
-    """Where a case begins: an agent's case, one of some points, and the vector of its row."""
+    """Where a case begins: an agent's case, the slot of a point, and whose that is.
+
+    Attributes
+    ----------
+    agent : int
+    case : Case
+    slot : int
+    fixes : bool
+        Whether the point is of the case without its last variable fixed; its own otherwise, or in the agent's slot that
+        of all of its rows.
+    """
 
     agent: int
     case: Case
-    point: int
-    around: Singles
+    slot: int
+    fixes: bool = False
 
 
 class CaseBatch:
@@ -33,47 +43,40 @@ class CaseBatch:
     ground : Ground
     starts
         One for each case.
-    points
-        Vectors of hidden values, and perhaps others, and shifts, of an agent each.
 
     Attributes
     ----------
-    values : (cases, n) int64
+    values : (cases, n) int64, there
         What each value is worth by itself, in the scale.
-    constants : list of int
+    constants : (cases,) int64
         What there is without hidden variables.
+    sizes : (cases, h) int32
+        Of domains, 0 where a variable is fixed.
     there : (cases, h) bool
         Which variables there are.
-    agents : (cases,) int64
+    agents : (cases,) int32
     """
 
-    def __init__(self, ground: Ground, starts: Sequence[Start], points: Sequence[Point]) -> None:
+    def __init__(self, ground: Ground, starts: Sequence[Start]) -> None:
         self.ground, self.starts = ground, starts
-        self.shape = ground.shape._replace(agents=len(starts))
-        self.agents = np.array([start.agent for start in starts], dtype=np.int64)
-        sizes = ground.sizes[self.agents]
-        for own, start in zip(sizes, starts, strict=True):
-            if start.case.variable is not None:
-                own[start.case.variable] = 0
+        self.shape = ground.shape._replace(cases=len(starts))
+        self.agents = np.array([start.agent for start in starts], dtype=np.int32)
+        self.sizes = sizes = ground.sizes[self.agents]
+        gone = [(b, variable) for b, start in enumerate(starts) for variable, _ in start.case.fixed]
+        if gone:
+            sizes[tuple(np.array(gone).T)] = 0
         self.there = sizes > 0
-        self._take_utilities()
-        xp, put, d = ground.arrays.module, ground.arrays.put, self.shape.d
-        agents = put(self.agents)
-        live = put(self.there.astype(np.float32))
-        values = (np.arange(d) < sizes[:, :, None]).astype(np.float32).reshape(len(starts), 1, -1)
-        moves = xp.repeat(put(apart(self.there).astype(np.float32)), d, axis=2) * put(values)
-        given = Given(
-            xp.take(ground.utilities, agents, axis=0),
+        worth, levels = self._take_utilities()
+        put = ground.arrays.put
+        given = CaseGiven(
+            ground.utilities,
+            put(self.agents),
             put(sizes),
-            live[:, None, :],
-            moves,
-            xp.ones((len(starts), 1, 1), dtype=np.float32),
-            put(self._in_units[:, None, :]),
-            put(np.array(self._levels)[:, None]),
+            put(self.there.sum(axis=1).astype(np.float32)),
+            worth,
+            levels,
         )
-        here = self._gathered(points, xp.repeat(live, d, axis=1)[:, :, None], moves)
-        others = [[xp.zeros_like(part) for part in here] for _ in range(2)]
-        self.steps = Steps(self.shape, given, [here, *others], ground.arrays, stars=True)
+        self.steps = CaseSteps(self.shape, given, *self._gathered(sizes), ground.arrays)
 
     def run(self, plan: Plan, more: Callable[[int], int]) -> int:
         """Make the steps of a plan; return how many were made.
@@ -83,62 +86,64 @@ class CaseBatch:
         more
             As for :meth:`.batch.Batch.run`.
         """
-        made, arrays, cold = 0, self.ground.arrays, 0
-        while cold < plan.steps and plan.warm * (plan.cold / plan.warm) ** (cold / max(1, plan.steps - 1)) > _ROUGH:
-            cold += 1
-        while made < plan.steps and (wanted := more(made)) > 0:
-            wanted = min(wanted, (cold if made < cold else plan.steps) - made)
-            self.steps.make(self._words(plan, made, wanted), made, made < cold)
-            made += wanted
-            arrays.get(self.steps.least)  # waits
-        self.steps.end(self._words(plan, min(made, plan.steps - 1), 1), False)
-        return made
+        words = np.array([plan.at(step) for step in range(plan.steps)], dtype=np.float32)
+        passes, made = self.steps.passes(words), 0
+        while made < plan.steps - 1 and (wanted := more(made)) > 0:
+            last = min(made + wanted, plan.steps - 1)
+            self.steps.make(passes, made, last, plan.steps)
+            made = last
+            self.ground.arrays.get(self.steps.least)  # waits
+        self.steps.end(passes, made)
+        return made + 1
 
     def point(self, b: int) -> Point:
-        """Return the best point of a case: vectors of the agent's hidden values, then the row's, and shifts."""
-        hidden, outer, shifts = (self.ground.arrays.get(part[b]) for part in self.steps.best)
-        agent = int(self.agents[b])
-        columns, descent = self.ground.columns[agent], self.ground.descents[agent]
-        long, h = descent.point.vectors.shape[1], descent.network.starts.size - 1
-        vectors = np.empty((columns.size + 1, long), dtype=np.float32)
-        places = slice(None) if columns.size == len(hidden) else columns  # copies whole rows at once
-        vectors[:-1], vectors[-1] = hidden[places, :long], outer[0, :long]
-        return Point(vectors, shifts[:h, places].copy())
+        """Return the best point of a case."""
+        return self.ground.taken_out(int(self.agents[b]), *(part[b] for part in self.steps.best))
 
-    def _words(self, plan: Plan, first: int, count: int) -> Singles:
-        """Return the schedule of some steps, the same for all cases."""
-        words = np.array([plan.at(step) for step in range(first, first + count)], dtype=np.float32)
-        return np.repeat(words[:, None, :], len(self.starts), axis=1)
+    def _take_utilities(self) -> tuple[Any, Any]:
+        """Find what values and rows are worth, there; return that in units."""
+        ground, put, xp = self.ground, self.ground.arrays.put, self.ground.arrays.module
+        rows = ground.first[self.agents] + np.array([start.case.row for start in self.starts])
+        values, constants = xp.take(ground.rows, put(rows), axis=0), put(ground.constants[rows])
+        for fixed in zip_longest(*(start.case.fixed for start in self.starts)):
+            which = np.array([b for b, one in enumerate(fixed) if one is not None])
+            places = [one[0] * self.shape.d + one[1] for one in fixed if one is not None]
+            at, place = put(which), put(np.array(places))
+            constants[at] += values[at, place]
+            values[at] += ground.pairs[put(self.agents[which]), place]
+        self.values, self.constants = values, ground.arrays.get(constants)
+        units = ground.units[self.agents]
+        worth = values.astype(np.float32) * put((1 / units).astype(np.float32))[:, None]
+        return xp.where(values < THRESHOLD, np.float32(FORBIDDEN), worth), put(self.constants / units)
 
-    def _take_utilities(self) -> None:
-        """Lay out what values and rows are worth."""
-        count, n = len(self.starts), self.shape.n
-        self.values = np.full((count, n), DEAD, dtype=np.int64)
-        self.constants, self._levels = list[int](), list[float]()
-        self._in_units = np.full((count, n), -1e9, dtype=np.float32)
-        for b, (agent, case, _, _) in enumerate(self.starts):
-            descent, columns = self.ground.descents[agent], self.ground.columns[agent]
-            values, constant = utilities_of(descent.network, case)
-            self.values[b, columns], self._in_units[b, columns] = values, descent.in_units(values)
-            self.constants.append(constant)
-            self._levels.append(constant / descent.unit)
-
-    def _gathered(self, points: Sequence[Point], live: Any, moves: Any) -> list[Any]:
-        """Lay out the points, once each; return where the cases begin."""
-        arrays, (h, n, r) = self.ground.arrays, (self.shape.h, self.shape.n, self.shape.r)
-        hidden = np.zeros((len(points), n, r), dtype=np.float32)
-        shifts = np.zeros((len(points), h, n), dtype=np.float32)
-        around = np.zeros((len(self.starts), 1, r), dtype=np.float32)
+    def _gathered(self, sizes: Any) -> tuple[Any, Any]:
+        """Return where cases begin: points and shifts."""
+        arrays, (d, n, m) = self.ground.arrays, (self.shape.d, self.shape.n, self.shape.m)
+        xp, count = arrays.module, len(self.starts)
+        slots = arrays.put(np.array([start.slot for start in self.starts], dtype=np.int64))
+        points, shifts = (
+            xp.take(part, slots, axis=0).astype(np.float32) for part in (self.ground.vectors, self.ground.shifts)
+        )
+        rows: Ints = np.array([self._added(start) for start in self.starts], dtype=np.int64)
+        if (rows >= 0).any():  # the fixed value's vector goes to the row's
+            which = np.flatnonzero(rows >= 0)
+            at, added = arrays.put(which), arrays.put(rows[which])
+            points[at, n] += points[at, added]
         for b, start in enumerate(self.starts):
-            around[b, 0, : start.around.size] = start.around
-        owners = {start.point: start.agent for start in self.starts}
-        for p, agent in owners.items():
-            columns, (vectors, moved) = self.ground.columns[agent], points[p]
-            hidden[p, columns, : vectors.shape[1]] = vectors[: columns.size]
-            shifts[p][: len(moved), columns] = moved
-        index: Ints = np.array([start.point for start in self.starts], dtype=np.int64)
-        xp, at = arrays.module, arrays.put(index)
-        found = [xp.take(arrays.put(part), at, axis=0) for part in (hidden, shifts)]
-        found[0] *= live
-        found[1] *= moves
-        return [found[0], arrays.put(around), found[1]]
+            if start.slot == start.agent:
+                around = shared_start(self.ground.descents[start.agent], start.case.row)
+                points[b, n, : around.size] = arrays.put(around)
+        here = (np.arange(d) < sizes[:, :, None]).astype(np.float32).reshape(count, n)
+        live = np.zeros((count, m), dtype=np.float32)
+        live[:, :n], live[:, n] = here, 1
+        points *= arrays.put(live)[:, :, None]
+        shifts *= xp.repeat(arrays.put(apart(self.there).astype(np.float32)), d, axis=2)
+        shifts *= arrays.put(here)[:, None, :]
+        return points, shifts
+
+    def _added(self, start: Start) -> int:
+        """Return the row of the value that is fixed, -1 where the point is the case's own."""
+        if not start.fixes:
+            return -1
+        variable, value = start.case.fixed[-1]
+        return variable * self.shape.d + value

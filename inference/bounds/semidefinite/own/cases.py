@@ -1,11 +1,14 @@
-"""What a square is for: one row of an agent, perhaps with one more variable fixed.
+"""What a square is for: one row of an agent, perhaps with further variables fixed.
 
-The interface has one value then, whose vector is the sum of the row's: the fixed variable's value adds its own.
+The interface has one value then, whose vector is the sum of the row's: fixed variables' values add their own.
 """
 
+from collections.abc import Sequence
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.semidefinite.certificate import certified, row_vectors
 from dmcmc.inference.bounds.semidefinite.descent import MOMENTUM, SPREAD, Descent, Point, Schedule, Singles
@@ -14,11 +17,16 @@ from dmcmc.inference.runtime.types import Ints
 
 
 class Case(NamedTuple):
-    """A row; with ``variable``, a place among the hidden ones, fixed to ``value`` unless that is None."""
+    """A row; with variables, places among the hidden ones, fixed to values, one after the other."""
 
     row: int
-    variable: int | None = None
-    value: int = 0
+    fixed: tuple[tuple[int, int], ...] = ()
+
+    def left(self, network: Network) -> NDArray[np.bool_]:
+        """Return which hidden variables are not fixed, (h,)."""
+        found = np.ones(network.starts.size - 1, dtype=bool)
+        found[[variable for variable, _ in self.fixed]] = False
+        return found
 
 
 class Plan(NamedTuple):
@@ -38,20 +46,22 @@ class Plan(NamedTuple):
         return Schedule(slope, slope, length, 1 / (1 - SPREAD ** (step + 1)) ** 0.5)
 
 
-# Tried on rows of uniform utilities with 50 variables: longer first steps lose more than they find.
+# Tried on rows of uniform utilities with 25 and 50 variables: colder first steps find less, longer ones lose more.
 ROW = Plan(200, 0.02, 0.002, 0.004, 0.0003)
-NODE = Plan(60, 0.02, 0.003, 0.004, 0.001)
-LONG = Plan(250, 0.02, 0.0008, 0.005, 0.0001)
+NODE = Plan(60, 0.03, 0.003, 0.006, 0.001)
+LONG = Plan(120, 0.012, 0.001, 0.003, 0.0002)
 
 
-def utilities_of(network: Network, case: Case) -> tuple[Ints, int]:
-    """Return what each hidden value is worth by itself (n,), and what there is without them, in the scale."""
-    digits = network.digits(np.array([case.row]))
-    values, constant = network.values(digits)[0], int(network.constants(digits)[0])
-    if case.variable is None:
-        return values, constant
-    at = int(network.starts[case.variable]) + case.value
-    return values + network.pairs[at], constant + int(values[at])
+def utilities_of(network: Network, cases: Sequence[Case]) -> tuple[Ints, Ints]:
+    """Return what each hidden value is worth by itself, (cases, n), and what there is without them, in the scale."""
+    digits = network.digits(np.array([case.row for case in cases], dtype=np.int64))
+    values, constants = network.values(digits), network.constants(digits)
+    for fixed in zip_longest(*(case.fixed for case in cases)):
+        has = np.array([one is not None for one in fixed])
+        at = np.array([network.starts[one[0]] + one[1] for one in fixed if one is not None])
+        constants[has] += values[has, at]
+        values[has] += network.pairs[at]
+    return values, constants
 
 
 def shared_start(descent: Descent, row: int) -> Singles:
@@ -61,26 +71,25 @@ def shared_start(descent: Descent, row: int) -> Singles:
     return found
 
 
-def fixed_start(network: Network, point: Point, case: Case) -> Singles:
-    """Return the vector that a row has, from its own square, with a variable fixed."""
-    assert len(point.vectors) == network.owner.size + 1
-    found: Singles = point.vectors[-1]
-    if case.variable is not None:
-        found = found + point.vectors[int(network.starts[case.variable]) + case.value]
-    return found
+def busiest_first(network: Network) -> list[int]:
+    """Return the hidden variables in the order in which they are fixed.
 
-
-def busiest(network: Network) -> int:
-    """Return the hidden variable that shares most pairs' tables: it is fixed."""
-    first = network.starts[:-1]
+    Each is the one that shares most pairs' tables with those after it.
+    """
+    first, found = network.starts[:-1], list[int]()
     shared = np.add.reduceat(np.add.reduceat(network.pairs != 0, first, axis=0, dtype=np.int64), first, axis=1) > 0
-    return int(shared.sum(axis=1).argmax())
+    left = shared.sum(axis=1)
+    for _ in range(first.size):
+        found.append(int(left.argmax()))
+        left = left - shared[found[-1]]
+        left[found] = -1
+    return found
 
 
 def alone(network: Network, case: Case) -> Network:
     """Return the network of a case: its interface has one value, and the fixed variable is gone."""
-    values, constant = utilities_of(network, case)
-    left = np.arange(network.starts.size - 1) != (-1 if case.variable is None else case.variable)
+    (values,), (constant,) = utilities_of(network, [case])
+    left = case.left(network)
     kept = left[network.owner]
     sizes = np.diff(network.starts)[left]
     starts, owner = np.cumsum([0, *sizes], dtype=np.int64), np.repeat(np.arange(sizes.size), sizes)
@@ -93,7 +102,7 @@ def alone(network: Network, case: Case) -> Network:
 def certified_alone(descent: Descent, case: Case, point: Point) -> int | None:
     """Return the bound of a case with a point, vectors of all hidden values and the row's; see :func:`certified`."""
     network, (vectors, shifts) = descent.network, descent.scaled(point)
-    left = np.arange(network.starts.size - 1) != (-1 if case.variable is None else case.variable)
+    left = case.left(network)
     kept = left[network.owner]
     found = certified(
         alone(network, case), vectors[np.append(kept, True)], shifts[np.ix_(left, kept)], np.zeros(1, dtype=np.int64)

@@ -12,9 +12,10 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.certificate import bits_for
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch
+from dmcmc.inference.bounds.semidefinite.own.steps import CaseShape, ExactGiven
 from dmcmc.inference.runtime.types import Ints
 
-AT_ONCE = 8  # cases: their tables of eight bytes an entry are all there at a time
+_AT_ONCE = 1 << 28  # bytes of a table of pairs: some are there at a time
 
 
 def certificates(batch: CaseBatch) -> list[int | None]:
@@ -23,71 +24,68 @@ def certificates(batch: CaseBatch) -> list[int | None]:
     NEVER where a case is proven infeasible; None where numbers are too large.
     """
     found = list[int | None]()
-    for first in range(0, len(batch.starts), AT_ONCE):
-        found += _some(batch, slice(first, min(first + AT_ONCE, len(batch.starts))))
+    count, many = len(batch.starts), at_once(batch.shape)
+    for first in range(0, count, many):
+        found += _some(batch, slice(first, min(first + many, count)))
     return found
+
+
+def at_once(shape: CaseShape) -> int:
+    """Return how many cases are certified at a time."""
+    return max(1, _AT_ONCE // (8 * shape.m**2))
+
+
+def certificates_bytes(shape: CaseShape) -> int:
+    """Return the bytes that are taken meanwhile, about."""
+    return at_once(shape) * (8 * shape.m**2 + 16 * shape.m * shape.r + 32 * shape.h * shape.n)
 
 
 def _some(batch: CaseBatch, part: slice) -> list[int | None]:
     """Return the bounds of some cases."""
     ground, arrays, put = batch.ground, batch.ground.arrays, batch.ground.arrays.put
-    xp, size = arrays.module, batch.shape
-    h, d, n = size.h, size.d, size.n
-    units = np.array([ground.descents[agent].unit for agent in batch.agents[part]])
-    there = batch.there[part]
-    hidden, outer, shifts = (best[part].astype(np.float64) for best in batch.steps.best)
-    roots = put(np.sqrt(units))
-    hidden *= roots[:, None, None]
-    outer *= roots[:, None, None]
-    shifts *= put(units)[:, None, None]
-
-    norms = xp.sqrt(xp.maximum((hidden * hidden).sum(axis=2).max(axis=1), (outer * outer).sum(axis=2).max(axis=1)))
-    sizes = zip(arrays.get(norms).tolist(), arrays.get(xp.abs(shifts).max(axis=(1, 2))).tolist(), there, strict=True)
-    known = [bits_for(longest, moved, int(own.sum())) for longest, moved, own in sizes]
+    xp, n = arrays.module, batch.shape.n
+    units, there = ground.units[batch.agents[part]], batch.there[part]
+    points, shifts = (best[part] for best in batch.steps.best)
+    longest = xp.sqrt((points * points).sum(axis=2, dtype=np.float64).max(axis=1) * put(units))
+    moved = xp.abs(shifts).reshape(len(units), -1).max(axis=1).astype(np.float64) * put(units)
+    sizes = zip(arrays.get(longest).tolist(), arrays.get(moved).tolist(), there.sum(axis=1).tolist(), strict=True)
+    known = [bits_for(*own) for own in sizes]
     bits = np.array([0 if own is None else own for own in known], dtype=np.int64)
     if any(own is None for own in known):  # numbers of any size would be turned into whole ones
         usable = put(np.array([own is not None for own in known]))[:, None, None]
-        hidden, outer, shifts = (xp.where(usable, one, 0.0) for one in (hidden, outer, shifts))
+        points, shifts = xp.where(usable, points, 0.0), xp.where(usable, shifts, 0.0)
 
-    finer = put(np.ldexp(1.0, bits))[:, None, None]
-    squares = put(np.left_shift(np.int64(1), 2 * bits))
-    hidden, outer = xp.rint(hidden * finer), xp.rint(outer * finer)
-    moved = xp.rint(shifts * (finer * finer)).astype(np.int64)
-    pairs = _of_pairs(batch, part, (hidden, moved, squares))
-    values = put(batch.values[part])
-    own = (hidden * hidden).sum(axis=2).astype(np.int64) + moved.sum(axis=1)
-    crossing = xp.matmul(hidden, outer.transpose(0, 2, 1)).reshape(-1, n).astype(np.int64)
-    entries = values * squares[:, None] + own + 2 * crossing
-    entries = xp.where(values < THRESHOLD, np.int64(NEVER), entries)
-    best = arrays.get(entries.reshape(-1, h, d).max(axis=2))
-    around = arrays.get((outer * outer).sum(axis=(1, 2)))
-    return [
-        None if own is None else _bound(constant, 2 * own, best[b][there[b]], [int(around[b]), pairs[b]])
-        for b, (own, constant) in enumerate(zip(known, batch.constants[part], strict=True))
-    ]
+    vectors = points.astype(np.float64)
+    vectors *= put(np.sqrt(units) * np.ldexp(1.0, bits))[:, None, None]
+    xp.rint(vectors, out=vectors)
+    moved = xp.rint(shifts * put(units * np.ldexp(1.0, 2 * bits))[:, None, None]).astype(np.int64)
+    products = arrays.exact_products(vectors)
+    sums = _of_pairs(batch, part, products, moved, bits)
+    alone = arrays.get(_alone(batch, part, products, moved, bits))
+    around, constants = arrays.get(products[:, n, n]).astype(np.int64), batch.constants[part]
+    dead = (there & (alone == NEVER)).any(axis=1) | (constants < THRESHOLD) | (sums == NEVER)
+    whole = (np.where(dead, 0, constants) << 2 * bits) + around + np.where(there, alone, 0).sum(axis=1) + sums
+    bounds = np.where(dead, NEVER, -(-whole >> 2 * bits)).tolist()
+    return [None if own is None else bound for own, bound in zip(known, bounds, strict=True)]
 
 
-def _bound(constant: int, bits: int, best: Ints, others: list[int]) -> int:
-    """Return a bound, rounded up, from what there is without hidden variables, their maxima, and what else there is."""
-    if constant < THRESHOLD or NEVER in others or (best == NEVER).any():
-        return NEVER
-    return -(-((constant << bits) + int(best.sum()) + sum(others)) >> bits)
+def _alone(batch: CaseBatch, part: slice, products: Any, moved: Any, bits: Ints) -> Any:
+    """Return the maxima of what values are worth by themselves, (cases, h) int64, NEVER where none may be."""
+    xp, put, values = batch.ground.arrays.module, batch.ground.arrays.put, batch.values[part]
+    (cases, h, d, _), n, m = batch.shape._replace(cases=len(bits)), batch.shape.n, batch.shape.m
+    entries = values * put(np.left_shift(np.int64(1), 2 * bits))[:, None] + moved.sum(axis=1)
+    own = products.reshape(cases, -1)[:, :: m + 1][:, :n] + 2 * products[:, n, :n]
+    entries += own.astype(np.int64)
+    return xp.where(values < THRESHOLD, np.int64(NEVER), entries).reshape(cases, h, d).max(axis=2)
 
 
-def _of_pairs(batch: CaseBatch, part: slice, whole: tuple[Any, Any, Any]) -> list[int]:
-    """Return the sums of the maxima of all pairs' tables, NEVER where one has no live entry."""
-    hidden, moved, squares = whole
-    arrays, size = batch.ground.arrays, batch.shape
-    xp, count, h, d = arrays.module, len(hidden), size.h, size.d
-    utilities = xp.take(batch.ground.pairs, arrays.put(batch.agents[part]), axis=0).reshape(count, h, d, h, d)
-    table = xp.matmul(hidden, hidden.transpose(0, 2, 1)).reshape(count, h, d, h, d).astype(np.int64)
-    table *= 2
-    table += utilities.astype(np.int64) * squares[:, None, None, None, None]
-    table -= moved.reshape(count, h, 1, h, d)
-    table -= moved.reshape(count, h, h, d).transpose(0, 2, 3, 1)[..., None]
-    table = xp.where(utilities < THRESHOLD, np.int64(NEVER), table)
-    best = arrays.get(table.max(axis=4).max(axis=2))
-    there = batch.there[part]
+def _of_pairs(batch: CaseBatch, part: slice, products: Any, moved: Any, bits: Ints) -> Ints:
+    """Return the sums of the maxima of all pairs' tables, (cases,), NEVER where one has no live entry."""
+    arrays, h, there = batch.ground.arrays, batch.shape.h, batch.there[part]
+    agents, sizes = arrays.put(batch.agents[part]), arrays.put(batch.sizes[part])
+    given = ExactGiven(batch.ground.pairs, agents, products, moved, sizes, arrays.put(bits))
+    best = arrays.get(arrays.maxima(given, batch.shape._replace(cases=len(there))))
     counted = there[:, :, None] & there[:, None, :] & np.triu(np.ones((h, h), dtype=bool), 1)
-    sums = [own[chosen] for own, chosen in zip(best, counted, strict=True)]
-    return [NEVER if (own == NEVER).any() else int(own.sum()) for own in sums]
+    dead = (counted & (best == NEVER)).any(axis=(1, 2))
+    found: Ints = np.where(dead, NEVER, np.where(counted & ~dead[:, None, None], best, 0).sum(axis=(1, 2)))
+    return found

@@ -1,0 +1,290 @@
+# mypy: ignore-errors
+"""The passes of a step over all cases of a batch, and exact maxima of all pairs for certificates.
+
+Everything is laid out as in :mod:`dmcmc.inference.bounds.semidefinite.own.steps`, flat: h variables of d values a case,
+n values in all and m rows of its points, the n-th of which is the row's own. Variables that a case has not are left
+out; values that a variable has not are forbidden in their tables. A block of pairs has one variable u of a case and
+some others, v: a thread has a value of v and all values of u, a column of their table, so that all that is read and
+written in a row is side by side. Each pair is so looked at twice, from both sides, which is less to read and write than
+turning tables round.
+
+Places are unsigned and the number of values is a constant of each kernel: half of all instructions went to places.
+"""
+
+import math
+from functools import cache
+
+import numpy as np
+from numba import cuda
+
+from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
+from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import EVEN, MOST_THREADS, SLOPE, STEP, WORDS
+from dmcmc.inference.bounds.semidefinite.descent import MOMENTUM, SPREAD
+from dmcmc.inference.bounds.semidefinite.own.steps import DAMPED, DEEP, LEAST_LENGTH
+from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
+from dmcmc.inference.runtime.compile import cuda_jit
+
+TOGETHER = 4  # numbers that a thread moves at once
+_LOW = np.float32(-1e30)
+
+
+@cache
+def reach_kernel(domain):
+    """Return the kernel for variables of so many values."""
+    d = np.uint32(domain)
+
+    @cuda_jit(fastmath=True)
+    def reach(utilities, agents, products, shifts, sizes, schedule, reached, variables, rows, at):
+        """Set the smooth maxima of each value's entries in the tables of its pairs.
+
+        In: utilities (agents, n, n); agents (cases,); products (cases, m, m); shifts (cases, h, n); sizes (cases, h),
+        0 where there is no variable; schedule (steps, WORDS), of which step ``at`` counts; rows: m. Out: reached
+        (cases, h, n), laid out as shifts.
+        """
+        column = cuda.local.array(domain, np.float32)
+        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
+        j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
+        v = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
+        if v < h and v != u and sizes[b * h + u] > 0 and j < sizes[b * h + v]:
+            place = np.uint32((b * m + u * d) * m + v * d + j)
+            worth = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
+            given, mine = np.uint32((b * h + v) * n + u * d), np.uint32((b * h + u) * n + v * d + j)
+            slope, taken = schedule[np.uint32(at * WORDS + SLOPE)], shifts[mine]
+            best, total, two = _LOW, np.float32(0), np.float32(2)
+            for i in range(domain):
+                x = utilities[worth] + two * products[place] - shifts[np.uint32(given + i)] - taken
+                column[i] = x
+                best = max(best, x)
+                worth, place = np.uint32(worth + n), np.uint32(place + m)
+            for i in range(domain):
+                total += np.float32(math.exp((column[i] - best) * slope))
+            reached[mine] = best + np.float32(math.log(total)) / slope
+
+    return reach
+
+
+@cache
+def alone_kernel(domain):
+    """Return the kernel for variables of so many values."""
+    d = np.uint32(domain)
+
+    @cuda_jit(fastmath=True)
+    def alone(products, shifts, reached, values, sizes, tables, schedule, weights, best, variables, rows, at):
+        """Shift what values reach in their tables towards their mean; set how much each value counts by itself.
+
+        A block has one variable w of a case; its threads have a value of it each, and share the other variables.
+
+        In: products (cases, m, m); values (cases, n), what each is worth by itself; sizes (cases, h); tables (cases,),
+        in how many tables a variable is, its own counted; schedule (steps, WORDS). In and out: shifts (cases, h, n);
+        reached (cases, h, n), less each table's best then. Out: weights (cases, m, m) of values and row; best
+        (cases, h).
+        """
+        first = cuda.shared.array(MOST_THREADS, np.float32)
+        second = cuda.shared.array(MOST_THREADS, np.float32)
+        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
+        j, g, groups = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint32(cuda.blockDim.y)
+        w, b = np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
+        deep, zero, damped = np.float32(-DEEP), np.float32(0), np.float32(DAMPED)
+        if sizes[b * h + w] > 0:  # the same for all of a block
+            mine, start = j < sizes[b * h + w], np.uint32(g * d)
+            own_at, found, taken = np.uint32(start + j), zero, zero
+            turns = np.uint32((h + groups - np.uint32(1)) // groups)
+            for turn in range(turns):
+                v = np.uint32(turn * groups + g)
+                place = np.uint32((b * h + v) * n + w * d + j)
+                x, used = _LOW, False
+                if v < h and v != w and mine:
+                    used = sizes[b * h + v] > 0
+                if used:
+                    x = reached[place]
+                first[own_at] = x
+                cuda.syncthreads()
+                top = _LOW
+                for q in range(domain):
+                    top = max(top, first[np.uint32(start + q)])
+                cuda.syncthreads()
+                if used:
+                    x = max(x - top, deep)
+                    reached[place] = x
+                    found += x
+                    taken += shifts[place]
+            first[own_at] = found
+            second[own_at] = taken
+            cuda.syncthreads()
+            found, taken = zero, zero
+            for q in range(groups):
+                found += first[np.uint32(q * d + j)]
+                taken += second[np.uint32(q * d + j)]
+            cuda.syncthreads()
+            line, column = np.uint32((b * m + w * d + j) * m), np.uint32(w * d + j)
+            own = _LOW
+            if mine:
+                own = products[np.uint32(line + column)] + taken + np.float32(2) * products[np.uint32(line + n)]
+                own += values[np.uint32(b * n + column)]
+            first[own_at] = own
+            cuda.syncthreads()
+            top, many = _LOW, tables[b]
+            for q in range(domain):
+                top = max(top, first[np.uint32(start + q)])
+            mean = (max(own - top, deep) + found) / many
+            for turn in range(turns):
+                v = np.uint32(turn * groups + g)
+                used = False
+                if v < h and v != w and mine:
+                    used = sizes[b * h + v] > 0
+                if used:
+                    place = np.uint32((b * h + v) * n + column)
+                    shifts[place] += damped * (reached[place] - mean)
+            if mine:
+                own += damped * (found - (many - np.float32(1)) * mean)
+            second[own_at] = own
+            cuda.syncthreads()
+            top, total, slope = _LOW, zero, schedule[np.uint32(at * WORDS + SLOPE)]
+            for q in range(domain):
+                top = max(top, second[np.uint32(start + q)])
+            for q in range(domain):
+                total += np.float32(math.exp((second[np.uint32(start + q)] - top) * slope))
+            if mine and g == 0:
+                share = np.float16(np.float32(math.exp((own - top) * slope)) / total)
+                weights[np.uint32(line + column)] = share
+                weights[np.uint32(line + n)] = share
+                weights[np.uint32((b * m + n) * m + column)] = share
+                if j == 0:
+                    best[b * h + w] = top
+
+    return alone
+
+
+@cache
+def smooth_kernel(domain):
+    """Return the kernel for variables of so many values."""
+    d = np.uint32(domain)
+
+    @cuda_jit(fastmath=True)
+    def smooth(utilities, agents, products, shifts, sizes, schedule, weights, maxima, variables, rows, at):
+        """Set how much each entry of a pair's table counts in its maximum, and the maxima.
+
+        Given as for :func:`reach_kernel`. Out: weights (cases, m, m), maxima (cases, h, h).
+        """
+        bests = cuda.shared.array(MOST_THREADS, np.float32)
+        masses = cuda.shared.array(MOST_THREADS, np.float32)
+        column = cuda.local.array(domain, np.float32)
+        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
+        j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
+        v = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
+        start = np.uint32(cuda.threadIdx.y * d)
+        own_at, live = np.uint32(start + j), False
+        if v < h and v != u and sizes[b * h + u] > 0:
+            live = j < sizes[b * h + v]
+        factor = schedule[np.uint32(at * WORDS + SLOPE)] / np.float32(POWER)
+        best, zero, one, two = _LOW, np.float32(0), np.float32(1), np.float32(2)
+        entry = np.uint32((b * m + u * d) * m + v * d + j)
+        if live:
+            place, worth = entry, np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
+            given, taken = np.uint32((b * h + v) * n + u * d), shifts[np.uint32((b * h + u) * n + v * d + j)]
+            for i in range(domain):
+                x = utilities[worth] + two * products[place] - shifts[np.uint32(given + i)] - taken
+                column[i] = x
+                best = max(best, x)
+                worth, place = np.uint32(worth + n), np.uint32(place + m)
+        bests[own_at] = best
+        cuda.syncthreads()
+        for q in range(domain):
+            best = max(best, bests[np.uint32(start + q)])
+        mass = zero
+        if live:
+            for i in range(domain):
+                x = max(zero, one + (column[i] - best) * factor)
+                x = x * x
+                x = x * x
+                x = x * x
+                x = x * x
+                x = x * x
+                column[i] = x
+                mass += x
+        masses[own_at] = mass
+        cuda.syncthreads()
+        if live:
+            total = zero
+            for q in range(domain):
+                total += masses[np.uint32(start + q)]
+            part, place = one / total, entry
+            for i in range(domain):
+                weights[place] = np.float16(column[i] * part)
+                place = np.uint32(place + m)
+            if j == 0:
+                maxima[(b * h + u) * h + v] = best
+
+    return smooth
+
+
+@cuda_jit(fastmath=True)
+def move(points, halves, slopes, means, spreads, schedule, entries, at):
+    """Make a step of Adam's: ``entries`` numbers in all are moved against their slopes; halves are set to them.
+
+    A thread has some numbers at once: what is read of all comes before anything is written.
+    """
+    here, slope = cuda.local.array(TOGETHER, np.float32), cuda.local.array(TOGETHER, np.float32)
+    mean, spread = cuda.local.array(TOGETHER, np.float32), cuda.local.array(TOGETHER, np.float32)
+    threads, words, size = np.uint32(cuda.gridsize(1)), np.uint32(at * WORDS), np.uint32(entries)
+    even, step = schedule[np.uint32(words + EVEN)], schedule[np.uint32(words + STEP)]
+    first = np.uint32(cuda.grid(1))
+    while first < size:
+        for i in range(TOGETHER):
+            q = min(np.uint32(first + np.uint32(i) * threads), np.uint32(size - np.uint32(1)))
+            here[i], slope[i] = points[q], np.float32(slopes[q])
+            mean[i], spread[i] = np.float32(means[q]), np.float32(spreads[q])
+        for i in range(TOGETHER):
+            mean[i] = np.float32(MOMENTUM) * mean[i] + np.float32(1 - MOMENTUM) * slope[i]
+            square = np.float32(SPREAD) * spread[i] * spread[i] + np.float32(1 - SPREAD) * slope[i] * slope[i]
+            spread[i] = np.float32(math.sqrt(square))
+            here[i] -= step * mean[i] / (spread[i] * even + np.float32(LEAST_LENGTH))
+        for i in range(TOGETHER):
+            q = np.uint32(first + np.uint32(i) * threads)
+            if q < size:
+                points[q], halves[q] = here[i], np.float16(here[i])
+                means[q], spreads[q] = np.float16(mean[i]), np.float16(spread[i])
+        first = np.uint32(first + np.uint32(TOGETHER) * threads)
+
+
+@cache
+def maxima_kernel(domain):
+    """Return the kernel for variables of so many values."""
+    d = np.uint32(domain)
+
+    @cuda_jit()
+    def exact_maxima(utilities, agents, products, shifts, sizes, bits, maxima, rows, variables):
+        """Set the maxima of all pairs' tables in whole numbers, 4^bits times as large as utilities; NEVER for none.
+
+        In: utilities (agents, n, n) int32; agents (cases,); products (cases, m, m) float64, whole numbers; shifts
+        (cases, h, n) int64; sizes (cases, h); bits (cases,). Out: maxima (cases, h, h), of pairs whose first variable
+        comes first.
+        """
+        bests = cuda.shared.array(MOST_THREADS, np.int64)
+        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
+        j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
+        v = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
+        start = np.uint32(cuda.threadIdx.y * d)
+        best, live = np.int64(NEVER), False
+        if v < h and u < v and sizes[b * h + u] > 0:
+            live = j < sizes[b * h + v]
+        if live:
+            place = np.uint32((b * m + u * d) * m + v * d + j)
+            worth = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
+            given, taken = np.uint32((b * h + v) * n + u * d), shifts[np.uint32((b * h + u) * n + v * d + j)]
+            finer = np.int64(2 * bits[b])
+            for i in range(sizes[b * h + u]):
+                utility = np.int64(utilities[worth])
+                if utility >= THRESHOLD:
+                    x = (utility << finer) + 2 * np.int64(products[place])
+                    best = max(best, x - shifts[np.uint32(given + np.uint32(i))] - taken)
+                worth, place = np.uint32(worth + n), np.uint32(place + m)
+        bests[np.uint32(start + j)] = best
+        cuda.syncthreads()
+        if live and j == 0:
+            for q in range(sizes[b * h + v]):
+                best = max(best, bests[np.uint32(start + np.uint32(q))])
+            maxima[(b * h + u) * h + v] = best
+
+    return exact_maxima
