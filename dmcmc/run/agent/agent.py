@@ -115,8 +115,19 @@ class Agent:
 
     @property
     def awaits_lift(self) -> bool:
-        """Whether a lift is yet to show what it brings: so long ascent, of which little is hoped there, waits."""
-        return self.may_lift and self.above.lifted is not None and self.above.lifted.unknown
+        """Whether a lift is yet to show what it brings: so long ascent, where little is hoped of it, waits."""
+        lift = self.above.lifted if self.may_lift else None
+        return lift is not None and lift.unknown
+
+    @property
+    def lifts_steadily(self) -> bool:
+        """Whether a lift goes on where it was, and the same work again is never needed."""
+        return self.above.lifted is not None and self.above.lifted.own.ground is not None
+
+    @property
+    def awaits_squares(self) -> bool:
+        """Whether squares of rows' own are yet to show what they bring: so long all that lowers the same rows waits."""
+        return self.may_lift and self.above.lifted is not None and self.above.lifted.own.young
 
     @property
     def may_improve(self) -> bool:

@@ -13,8 +13,9 @@ from dmcmc.inference.bounds.branching.search import SWEEPS, Request, RowSearch
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.lift_rows import lift_of
 from dmcmc.inference.bounds.search_rows import row_search
-from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, suits
+from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -104,9 +105,9 @@ class UpperTable:
         if dual is None or self.unlifted:
             return False
         if self.lifted is None:
-            self.unlifted = not suits(local)
-            self.lifted = getattr(self.state, "lift", None) or Lift(dual)
-        return not self.unlifted and not self.lifted.exhausted
+            self.lifted = lift_of(local, dual, getattr(self.state, "lift", None))
+            self.unlifted = self.lifted is None
+        return self.lifted is not None and not self.lifted.exhausted
 
     def quick_to_lift(self, seconds: float) -> bool:
         """Return whether so many seconds of one core show what a lift brings; if not, there is none."""

@@ -30,6 +30,7 @@ _NARROW, _PROOF = (
     1e-3,
     0.3,
 )  # of the objective is a gap that is rather proven than closed; then hoped of bounds at least
+_BESIDE_LIFTS = 0.05  # of what is hoped of lifts is hoped of ascent and search in the same rows
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -111,8 +112,8 @@ class Controller:
 
         Each slice is as long as all before it: one long effort gains more than several short ones, as bounds of rows
         begin anew in each. A search in rows goes on where it was: before it has been tried, and while it brings
-        something, a slice is a tenth of the time at most, twice as long where hardly anything else does; but not where
-        there are lifts, which want long ones.
+        something, a slice is a tenth of the time at most, twice as long where hardly anything else does. So do lifts
+        that have squares of rows' own; others want long slices.
 
         A search engine goes on beside what is done; where that is nothing, the run waits for it. So does a search on
         the GPU, for a part of the slice by what it may be hoped to bring beside all else.
@@ -122,9 +123,9 @@ class Controller:
         if not offers:
             self.offered, self.settled = (), False
             return ()
-        hopes = self._hopes({offer.kind for offer in offers}, state)
+        hopes = self._hopes(offers, state)
         own = [offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)]
-        seconds = self._slice({offer.kind for offer in own}, state, hopes)
+        seconds = self._slice(own, state, hopes)
         grants = self._divided(own, state, seconds)
         if grants and any(offer.kind == GPU_SEARCH for offer in offers):
             others = max((hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
@@ -134,26 +135,36 @@ class Controller:
             return (*grants, Grant(BESIDE, None, 0.0 if grants else state.left))
         return grants
 
-    def _hopes(self, kinds: set[str], state: State) -> dict[str, float]:
-        """Return what is hoped of each kind; of bounds at least so much where next to nothing is open."""
-        hopes = self.ledger.hopes_among(kinds)
+    def _hopes(self, offers: Sequence[Offer], state: State) -> dict[str, float]:
+        """Return what is hoped of each kind; of bounds at least so much where next to nothing is open.
+
+        Lifts that have squares of rows' own lower the same rows as ascent and search in rows: what one of them has done
+        is of no use to the others, so that hardly anything is hoped of those as long as lifts bring something.
+        """
+        hopes = self.ledger.hopes_among({offer.kind for offer in offers})
+        steady = any(offer.steady and offer.kind == SEMIDEFINITE for offer in offers)
+        if steady and self.ledger.may_bring(SEMIDEFINITE):
+            hopes |= {kind: min(hopes[kind], _BESIDE_LIFTS * hopes[SEMIDEFINITE]) for kind in (BOUND, BRANCH)}
         if state.utility is None:
             return hopes | _WITHOUT_ANSWER
         if 0 < state.gap <= _NARROW * abs(state.utility):
             hopes |= {kind: max(hopes[kind], _PROOF) for kind in (BOUND, BRANCH)}
         return hopes
 
-    def _slice(self, kinds: set[str], state: State, hopes: Mapping[str, float]) -> float:
+    def _slice(self, offers: Sequence[Offer], state: State, hopes: Mapping[str, float]) -> float:
         """Return how long a slice is, unless little is left."""
-        whole = max(_SLICE, state.elapsed)
-        if BRANCH not in kinds or SEMIDEFINITE in kinds or not self.ledger.may_bring(BRANCH):
+        whole, kinds = max(_SLICE, state.elapsed), {offer.kind for offer in offers}
+        steady = any(offer.steady for offer in offers)
+        if SEMIDEFINITE in kinds and not steady:
             return whole
-        clear = hopes[BRANCH] >= _CLEAR * sum(hopes.get(kind, 0.0) for kind in kinds)
+        if not (steady or (BRANCH in kinds and self.ledger.may_bring(BRANCH))):
+            return whole
+        clear = BRANCH in kinds and hopes[BRANCH] >= _CLEAR * sum(hopes.get(kind, 0.0) for kind in kinds)
         return min(whole, max(_SLICE, (_LONGER if clear else 1.0) * _LONGEST * (state.elapsed + state.left)))
 
     def _divided(self, offers: Sequence[Offer], state: State, seconds: float) -> tuple[Grant, ...]:
         """Return what is done by the ranks themselves in a slice of so many seconds, or in all that are left."""
-        whole, hopes = max(_SLICE, state.elapsed), self._hopes({offer.kind for offer in offers}, state)
+        whole, hopes = max(_SLICE, state.elapsed), self._hopes(offers, state)
         seconds = state.left if state.left < _LAST * seconds else seconds
         needed = 1.0
         if 0 < state.gap < math.inf:

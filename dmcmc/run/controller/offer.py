@@ -27,6 +27,8 @@ class Offer:
         Price on its rank; None where any seconds are of use.
     weight : float
         What stands in for a gain that is not known, beside those of other agents.
+    steady : bool
+        Whether it goes on where it was, so that several short turns are as good as a long one.
     """
 
     kind: str
@@ -34,6 +36,7 @@ class Offer:
     agent: int | None = None
     seconds: float | None = None
     weight: float = 1.0
+    steady: bool = False
 
 
 class Grant(NamedTuple):

@@ -20,7 +20,7 @@ class Bound:
         return [
             Offer(self.name, standing.gain(number), number, weight=agent.weight)
             for number, agent in standing.agents.items()
-            if agent.may_improve and not agent.above.exhausted and not agent.awaits_lift
+            if agent.may_improve and not (agent.above.exhausted or agent.awaits_lift or agent.awaits_squares)
         ]
 
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:

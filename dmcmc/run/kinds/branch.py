@@ -31,11 +31,11 @@ class Branch:
     name = BRANCH
 
     def offers(self, standing: Standing) -> list[Offer]:
-        """Offer agents whose bound has been tightened, and did not close its rows."""
+        """Offer agents whose bound has been tightened, and did not close its rows; squares of their own go first."""
         return [
             Offer(self.name, standing.gain(number), number, weight=agent.weight)
             for number, agent in standing.agents.items()
-            if agent.may_improve and agent.may_search
+            if agent.may_improve and agent.may_search and not agent.awaits_squares
         ]
 
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:

@@ -11,6 +11,7 @@ from dmcmc.run.controller.offer import SEMIDEFINITE, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing
 
 _TRIALS = 0.6  # of the time that is left, at most, goes by until it is of use
+_ALL = 0.2  # of the time that is left: if that is too short for anything, so is all that follows
 _GPU_TRIAL = 1.0  # seconds, about, of a start and the first steps of ten agents on a GPU
 
 
@@ -36,7 +37,7 @@ class SemidefiniteLift:
     def offers(self, standing: Standing) -> list[Offer]:
         """Offer agents that it may be of use to."""
         return [
-            Offer(self.name, standing.gain(number), number, weight=agent.weight)
+            Offer(self.name, standing.gain(number), number, weight=agent.weight, steady=agent.lifts_steadily)
             for number, agent in standing.agents.items()
             if agent.may_improve and agent.may_lift
         ]
@@ -50,7 +51,13 @@ class SemidefiniteLift:
             return
         start, befores = time.perf_counter(), [slice.gap(turn.agent) for turn, _ in own]
         requests = [turn.agent.lift_request(turn.limits) for turn, _ in own]
+        made = sum(request.lift.made for request in requests)
         lift_rows(requests, [seconds for _, seconds in own], backend)
+        if made == sum(request.lift.made for request in requests):  # too little time tells nothing about lifts
+            if sum(seconds for _, seconds in own) >= _ALL * backend.stop.left:
+                for turn, _ in own:
+                    turn.agent.above.unlifted = True  # there will not be any more of it
+            return
         took = (time.perf_counter() - start) / sum(seconds for _, seconds in own)
         for (turn, seconds), before in zip(own, befores, strict=True):
             turn.agent.take_lifted(turn.limits)

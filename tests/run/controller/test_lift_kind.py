@@ -11,6 +11,7 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.run.controller.offer import SEMIDEFINITE, Grant
 from dmcmc.run.kinds.bound import Bound
+from dmcmc.run.kinds.branch import Branch
 from dmcmc.run.kinds.lift import SemidefiniteLift, soon_lifted
 from dmcmc.run.kinds.protocol import Slice, Standing, Turn
 
@@ -20,7 +21,7 @@ class Pretending:
 
     def __init__(self, known, quick=True, needs=0.0):
         self.may_improve = self.may_lift = True
-        self.awaits_lift = not known
+        self.awaits_lift, self.awaits_squares, self.lifts_steadily, self.made = not known, False, False, 0
         self.weight, self.left, self.given, self.paid = 1.0, 10.0, [], []
         self.above = SimpleNamespace(
             exhausted=False,
@@ -38,6 +39,7 @@ class Pretending:
 
     def improve(self, seconds, steps, rows, limits):
         self.given.append(seconds)
+        self.made += 1
 
     def take_lifted(self, limits):
         self.left -= 4.0
@@ -80,6 +82,8 @@ def test_a_gpu_lifts_all_agents_at_once_in_all_of_their_seconds_where_it_has_roo
 
     def lift(requests, backend, seconds):
         asked.append(([request.lift for request in requests], seconds))
+        for request in requests:
+            request.lift.made += room
         return room
 
     monkeypatch.setattr(Backend, "bounds_on_gpu", lambda self, seconds: True)
@@ -90,6 +94,22 @@ def test_a_gpu_lifts_all_agents_at_once_in_all_of_their_seconds_where_it_has_roo
     SemidefiniteLift().carry_out(work, [Grant(SEMIDEFINITE, number, 1.5) for number in range(2)])
     assert asked == [(agents, 3.0)]
     assert [agent.given for agent in agents] == ([[], []] if room else [[3.0], [3.0]]) and len(work.brought) == 1
+
+
+def test_time_that_is_too_short_for_anything_is_not_held_against_lifts(monkeypatch):
+    monkeypatch.setattr(Pretending, "improve", lambda *_: None)
+    work = slice_of([Pretending(known=True)], 1)
+    SemidefiniteLift().carry_out(work, [Grant(SEMIDEFINITE, 0, 1e-3)])
+    assert not work.brought and not work.turns[0].agent.paid
+
+
+def test_what_lowers_the_same_rows_waits_until_squares_of_rows_own_show_what_they_bring():
+    agents = {0: Pretending(known=True), 1: Pretending(known=True)}
+    agents[0].awaits_squares = True
+    for agent in agents.values():
+        agent.may_search = True
+    for kind in (Bound(), Branch()):
+        assert [offer.agent for offer in kind.offers(Standing(agents, {0: 3.0, 1: 5.0}))] == [1]
 
 
 @pytest.mark.parametrize("gpu", [True, False])
