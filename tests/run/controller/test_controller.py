@@ -145,6 +145,23 @@ def test_slices_are_short_while_a_search_in_rows_may_bring_something_but_beside_
     assert sum(grant.seconds for grant in grants) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("steady", [False, True])
+@pytest.mark.parametrize("brings", [False, True])
+def test_beside_lifts_that_go_on_where_they_were_slices_are_short_and_what_lowers_the_same_rows_has_little(
+    steady, brings
+):
+    controller = Controller([0])
+    controller.enter(State(10.0, 90.0, 0.0, 10.0), [])
+    closed = 1.0 if brings else 0.0
+    controller.enter(State(20.0, 80.0, 0.0, 10.0 - closed), [Brought(SEMIDEFINITE, 10.0, closed=closed)])
+    offers = [Offer(SEMIDEFINITE, 9.0, 0, steady=steady), Offer(BRANCH, 9.0, 0), Offer(BOUND, 9.0, 0)]
+    grants = controller.decide(offers)
+    seconds = {grant.kind: grant.seconds for grant in grants}
+    assert sum(seconds.values()) == pytest.approx(10.0 if steady else 20.0)
+    little = seconds.get(BRANCH, 0.0) + seconds.get(BOUND, 0.0) < 0.2 * seconds.get(SEMIDEFINITE, 0.0)
+    assert little == (steady and brings)
+
+
 def test_where_next_to_nothing_is_open_time_goes_to_its_proof():
     controller = Controller([0])
     for _ in range(6):
