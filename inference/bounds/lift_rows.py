@@ -42,6 +42,8 @@ def lift_rows(requests: Sequence[LiftRequest], seconds: Sequence[float], backend
 
         if lift_on_gpu(requests, backend, together):
             return
+        for request in requests:
+            request.lift.own.fail()  # nobody is to wait for squares of rows' own
     at_once = min(backend.threads, len(requests))
     work = [
         partial(request.lift.improve, at_once * own, None, request.rows, request.limits)

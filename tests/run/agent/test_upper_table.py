@@ -7,6 +7,7 @@ import pytest
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
+from dmcmc.inference.bounds import lift_rows
 from dmcmc.inference.bounds.semidefinite import lift
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU
@@ -60,3 +61,15 @@ def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monke
     monkeypatch.setattr(lift, "TRIAL", 1 << 20)
     assert above.quick_to_lift(math.inf) and not other.quick_to_lift(0.0)
     assert above.liftable(local) and not other.liftable(local)
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_squares_of_rows_own_are_waited_for_on_a_gpu_alone(monkeypatch, gpu):
+    monkeypatch.setattr(lift, "_LEAST_HIDDEN", 3)
+    monkeypatch.setattr(lift_rows, "on_gpu", lambda backend, seconds: gpu)
+    tables = [Factor.of(p, [[0, 1], [1, 0]]) for p in ((0, 1), (1, 2), (0, 2), (2, 3))]
+    local, above = LocalProblem(0, (3,), (0, 1, 2), tuple(tables), np.full(4, 2)), UpperTable()
+    above.start("dual", local, CPU)
+    assert above.liftable(local) and above.lifted.own.young == gpu
+    above.lifted.own.grown = True
+    assert not above.lifted.own.young

@@ -7,6 +7,7 @@ import pytest
 
 from dmcmc.inference.bounds.semidefinite.cuda import arrays, together
 from dmcmc.inference.bounds.semidefinite.lift import LiftRequest
+from dmcmc.inference.bounds.semidefinite.progress import Progress
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.run.controller.offer import SEMIDEFINITE, Grant
@@ -28,7 +29,7 @@ class Pretending:
             quick_to_lift=lambda seconds: quick and seconds > needs,
             pay=self.pay,
         )
-        self.known = known
+        self.known, self.own = known, Progress(expected=True)
 
     def pay(self, seconds, brought):
         self.paid.append(brought)
@@ -94,6 +95,7 @@ def test_a_gpu_lifts_all_agents_at_once_in_all_of_their_seconds_where_it_has_roo
     SemidefiniteLift().carry_out(work, [Grant(SEMIDEFINITE, number, 1.5) for number in range(2)])
     assert asked == [(agents, 3.0)]
     assert [agent.given for agent in agents] == ([[], []] if room else [[3.0], [3.0]]) and len(work.brought) == 1
+    assert [agent.own.young for agent in agents] == [room, room]  # on the CPU none are waited for
 
 
 def test_time_that_is_too_short_for_anything_is_not_held_against_lifts(monkeypatch):
