@@ -46,10 +46,10 @@ class Plan(NamedTuple):
         return Schedule(slope, slope, length, 1 / (1 - SPREAD ** (step + 1)) ** 0.5)
 
 
-# Tried on rows of uniform utilities with 25 and 50 variables: colder first steps find less, longer ones lose more.
-ROW = Plan(200, 0.02, 0.002, 0.004, 0.0003)
-NODE = Plan(60, 0.03, 0.003, 0.006, 0.001)
-LONG = Plan(120, 0.012, 0.001, 0.003, 0.0002)
+# Tried on rows of uniform utilities with 25 and 50 variables: longer first steps lose more than they find.
+ROW = Plan(200, 0.03, 0.002, 0.006, 0.0003)
+NODE = Plan(60, 0.05, 0.003, 0.006, 0.001)
+LONG = Plan(120, 0.02, 0.0015, 0.005, 0.0003)
 
 
 def utilities_of(network: Network, cases: Sequence[Case]) -> tuple[Ints, Ints]:
