@@ -19,7 +19,7 @@ from dmcmc.inference.bounds.semidefinite.descent import LOOK
 from dmcmc.inference.runtime.types import Array
 
 DEEP = 50.0  # units: a value is not taken for worse than the best of its variable by more
-DAMPED = 0.7  # of a star's step, as both variables of a pair make it
+DAMPED = 0.6  # of a star's step, as both variables of a pair make it
 LEAST_LENGTH = 1e-6  # of slopes, as Adam has it
 _LATE = 0.5  # of the steps: before, none is the best
 
