@@ -115,9 +115,8 @@ class Agent:
 
     @property
     def awaits_lift(self) -> bool:
-        """Whether a lift is yet to show what it brings: so long ascent, where little is hoped of it, waits."""
-        lift = self.above.lifted if self.may_lift else None
-        return lift is not None and lift.unknown
+        """Whether a lift is yet to show what it brings: so long ascent, of which little is hoped there, waits."""
+        return self.may_lift and self.above.lifted is not None and self.above.lifted.unknown
 
     @property
     def lifts_steadily(self) -> bool:

@@ -118,11 +118,12 @@ class UpperTable:
     def pay(self, seconds: float, brought: bool) -> float:
         """Take note of seconds of a lift; return those that can be held against what it has brought.
 
-        None at first, as long as it has not brought anything.
+        None at first, as long as it has not brought anything: others wait for squares of rows' own, which would stay
+        small if they had little time for having brought nothing yet.
         """
         assert self.lifted is not None
         self.owed += seconds
-        if self.lifted.unknown and not brought:
+        if (self.lifted.unknown or self.lifted.own.young) and not brought:
             return 0.0
         paid, self.owed = self.owed, 0.0
         return paid

@@ -71,5 +71,9 @@ def test_squares_of_rows_own_are_waited_for_on_a_gpu_alone(monkeypatch, gpu):
     local, above = LocalProblem(0, (3,), (0, 1, 2), tuple(tables), np.full(4, 2)), UpperTable()
     above.start("dual", local, CPU)
     assert above.liftable(local) and above.lifted.own.young == gpu
+    assert above.pay(1.0, brought=False) == 0.0
+    monkeypatch.setattr(lift, "TRIAL", 0)  # the common square is known
+    assert above.pay(1.0, brought=False) == (0.0 if gpu else 2.0)
     above.lifted.own.grown = True
+    assert above.pay(1.0, brought=False) == (3.0 if gpu else 1.0)
     assert not above.lifted.own.young
