@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.bounds.semidefinite.certificate import certified, row_vectors
 from dmcmc.inference.bounds.semidefinite.descent import MOMENTUM, SPREAD, Descent, Point, Schedule, Singles
 from dmcmc.inference.bounds.semidefinite.network import Network
+from dmcmc.inference.bounds.semidefinite.row_tree import Fixed
 from dmcmc.inference.runtime.types import Ints
 
 
@@ -20,7 +21,7 @@ class Case(NamedTuple):
     """A row; with variables, places among the hidden ones, fixed to values, one after the other."""
 
     row: int
-    fixed: tuple[tuple[int, int], ...] = ()
+    fixed: Fixed = ()
 
     def left(self, network: Network) -> NDArray[np.bool_]:
         """Return which hidden variables are not fixed, (h,)."""
@@ -87,7 +88,7 @@ def busiest_first(network: Network) -> list[int]:
 
 
 def alone(network: Network, case: Case) -> Network:
-    """Return the network of a case: its interface has one value, and the fixed variable is gone."""
+    """Return the network of a case: its interface has one value, and fixed variables are gone."""
     (values,), (constant,) = utilities_of(network, [case])
     left = case.left(network)
     kept = left[network.owner]

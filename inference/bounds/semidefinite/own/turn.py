@@ -38,13 +38,8 @@ class OwnTurn:
 
     Parameters
     ----------
-    turns
-        Whose rows share a square already; all are of the ground.
-    ground : Ground
-    most : int
-        Cases at a time.
-    left : callable
-        Returns the seconds that are left.
+    turns, ground, most, left
+        As for :class:`.agenda.Agenda`.
     threads : int
         For certificates where the device's are not those of the CPU.
 
