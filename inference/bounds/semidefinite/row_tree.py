@@ -1,35 +1,47 @@
-"""The tree of a row: leaves fix variables, one more at each branch, and together they bound the row."""
+"""The tree of a row: its leaves fix variables, or allow some values of one, and together they bound the row."""
 
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappush, nsmallest
 from itertools import count
 from typing import NamedTuple
 
 Fixed = tuple[tuple[int, int], ...]  # variables, places among the hidden ones, and their values
 
 
+class Part(NamedTuple):
+    """What a variable, a place among the hidden ones, may have."""
+
+    variable: int
+    values: tuple[int, ...]
+
+    def others(self, domain: int) -> list[int]:
+        """Return the values that it may not have, of so many."""
+        return sorted(set(range(domain)) - set(self.values))
+
+
 @dataclass(slots=True, eq=False)
 class Leaf:
-    """A row with some variables fixed, bounded by a square of its own.
+    """A row with some variables fixed, and perhaps a part of the next one, bounded by a square of its own.
 
     Attributes
     ----------
     fixed : tuple of (variable, value)
     bound : int
         In the scale.
-    gain : int
-        By how much that was below the leaf's before, when it was first bounded.
+    part : Part or None
     slot : int or None
         Of its point; None where there is none, and no further square can begin there.
-    long : bool
-        Whether it has had all the steps that are of use.
     """
 
     fixed: Fixed
     bound: int
-    gain: int = 0
+    part: Part | None = None
     slot: int | None = None
-    long: bool = False
+
+    @property
+    def is_branch(self) -> bool:
+        """Whether it is not all of its row."""
+        return bool(self.fixed) or self.part is not None
 
 
 class _Entry(NamedTuple):
@@ -60,17 +72,17 @@ class RowTree:
     @property
     def grown(self) -> bool:
         """Whether it has any branches."""
-        return self.top is None or bool(self.top.fixed)
+        return self.top is None or self.top.is_branch
 
     def add(self, leaf: Leaf) -> None:
         """Add a leaf."""
         heappush(self._heap, _Entry(-leaf.bound, next(self._numbers), leaf))
 
-    def take(self) -> Leaf:
-        """Remove the leaf that bounds the row, and return it."""
-        return heappop(self._heap).leaf
+    def first(self, count: int) -> list[Leaf]:
+        """Return those leaves that have the highest bounds, in their order."""
+        return [entry.leaf for entry in nsmallest(count, self._heap)]
 
-    def settle(self, least: int) -> None:
-        """Put leaves whose bounds have changed in their order; drop those that are infeasible, at least or below."""
-        self._heap = [_Entry(-e.leaf.bound, e.number, e.leaf) for e in self._heap if e.leaf.bound > least]
+    def remove(self, leaf: Leaf) -> None:
+        """Remove a leaf."""
+        self._heap = [entry for entry in self._heap if entry.leaf is not leaf]
         heapify(self._heap)

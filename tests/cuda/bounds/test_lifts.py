@@ -21,11 +21,12 @@ from dmcmc.inference.bounds.semidefinite.own.cases import NODE, Case, busiest_fi
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
+from dmcmc.inference.bounds.semidefinite.row_tree import Part
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import gpu_problem
 
-BATCHES = 3  # of a turn: the simulator is slow
+BATCHES = 2  # of a turn: the simulator is slow
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
 
@@ -105,7 +106,7 @@ def batch_of(arrays):
     """Cases of two agents of unlike sizes, with no, one and two variables fixed."""
     found, _ = descents()
     ground, (u, v) = Ground(found[:2], arrays, 2), busiest_first(found[0].network)[:2]
-    cases = [(0, Case(0)), (1, Case(1)), (0, Case(1, ((u, 0),))), (0, Case(0, ((v, 1), (u, 0))))]
+    cases = [(0, Case(0)), (1, Case(1)), (0, Case(1, ((u, 0),), Part(v, (1,)))), (0, Case(0, ((v, 1), (u, 0))))]
     return CaseBatch(ground, [Start(agent, case, agent) for agent, case in cases])
 
 
@@ -144,7 +145,7 @@ def soon_alone(monkeypatch):
     monkeypatch.setattr(together, "SHARED", 2)
     monkeypatch.setattr(agenda, "ROW", agenda.ROW._replace(steps=3))
     monkeypatch.setattr(agenda, "NODE", agenda.NODE._replace(steps=2))
-    monkeypatch.setattr(agenda, "LONG", agenda.LONG._replace(steps=2))
+    monkeypatch.setattr(agenda, "_FIRST", 1)
     monkeypatch.setattr(Lift, "least_seconds", 0.0)
     monkeypatch.setattr(Lift, "ending", lambda self, opened, ascends: 0.0)
     made, carry_out = [], OwnTurn._carry_out
@@ -225,6 +226,7 @@ def test_what_a_device_has_no_room_for_is_left_to_the_cpu(monkeypatch):
 
 def test_seconds_end_steps(monkeypatch):
     there, _ = lifts()
+    monkeypatch.setattr(agenda, "_FIRST", 1)
     monkeypatch.setattr(Lift, "least_seconds", 0.0)
     monkeypatch.setattr(Lift, "ending", lambda self, opened, ascends: 0.0)
     assert lift_on_gpu([LiftRequest(there[1], None, None)], Backend("cuda"), seconds=1.0)

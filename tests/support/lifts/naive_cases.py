@@ -6,9 +6,8 @@ import numpy as np
 
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import EVEN, SLOPE, STEP
-from dmcmc.inference.bounds.semidefinite.descent import MOMENTUM, SPREAD
-from dmcmc.inference.bounds.semidefinite.own.steps import DAMPED, DEEP, LEAST_LENGTH, Passes
+from dmcmc.inference.bounds.semidefinite.cuda.case_kernels import DAMPED, EVEN, SLOPE, STEP
+from dmcmc.inference.bounds.semidefinite.own.steps import DEEP, LEAST_LENGTH, MOMENTUM, SPREAD, Passes
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
 
 
@@ -74,7 +73,7 @@ class _Naive:
             self.work.reached[b, u, other] = best + np.log(np.exp((table - best) * slope).sum(axis=0)) / slope
 
     def alone(self, at):
-        n, slope, work = self.shape.n, self.schedule[at, SLOPE], self.work
+        n, work, (slope, damped) = self.shape.n, self.work, self.schedule[at, [SLOPE, DAMPED]]
         for b, sizes in enumerate(self.given.sizes):
             there = np.flatnonzero(sizes).tolist()
             for w in there:
@@ -87,8 +86,8 @@ class _Naive:
                 mean = (np.maximum(own - own.max(), -DEEP) + sum(reached.values())) / len(there)
                 for v, x in reached.items():
                     work.reached[b, v, places] = x
-                    work.shifts[b, v, places] += DAMPED * (x - mean)
-                    own = own + DAMPED * (x - mean)
+                    work.shifts[b, v, places] += damped * (x - mean)
+                    own = own + damped * (x - mean)
                 share = np.exp((own - own.max()) * slope)
                 share /= share.sum()
                 weights = work.weights[b]
@@ -104,9 +103,9 @@ class _Naive:
 
     def move(self, at):
         work, (step, even) = self.work, self.schedule[at, [STEP, EVEN]]
-        slopes, means, spreads = (x.astype(np.float32) for x in (work.slopes, work.means, work.spreads))
-        means = MOMENTUM * means + (1 - MOMENTUM) * slopes
-        spreads = np.sqrt(SPREAD * spreads**2 + (1 - SPREAD) * slopes**2)
-        work.means[:], work.spreads[:] = means, spreads
-        work.points[:] = work.points - step * means / (spreads * even + LEAST_LENGTH)
+        slopes = work.slopes.astype(np.float32)
+        means = MOMENTUM * work.means.astype(np.float32) + (1 - MOMENTUM) * slopes
+        work.means[:] = means
+        work.spreads[:] = SPREAD * work.spreads + (1 - SPREAD) * (slopes**2).mean(axis=2)
+        work.points[:] = work.points - step * means / (np.sqrt(work.spreads) * even + LEAST_LENGTH)[:, :, None]
         work.halves[:] = work.points

@@ -9,7 +9,7 @@ from dmcmc.inference.bounds.semidefinite.cuda import case_kernels as kernels
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import DeviceArrays, launch_shape
 from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseShape, CaseWork, ExactGiven, Pass, Passes
 
-_MOVE = 256, 1 << 13  # threads, and blocks at most
+_MOVE, _SIMULATED = (32, 8), (2, 2)  # threads of a vector and vectors of a block; under the simulator
 _KINDS = {np.float16: 2, np.float32: 0, np.float64: 1}  # of numbers, as cuBLAS has them
 _SINGLE, _DOUBLE, _ANY = 68, 70, -1  # cuBLAS: how sums are made, by any of its ways
 _FACTORS = [(np.ones(1, dtype=kind), np.zeros(1, dtype=kind)) for kind in (np.float32, np.float64)]
@@ -20,7 +20,7 @@ class DeviceCases(DeviceArrays):
 
     def passes(self, given: CaseGiven, work: CaseWork, schedule: Any, shape: CaseShape) -> Passes:
         """Return what launches the passes of a step."""
-        h, d, m = shape.h, shape.d, shape.m
+        h, d, m, vectors = shape.h, shape.d, shape.m, shape.cases * shape.m
         blocks, threads = launch_shape(h, d, self._simulated)
         over_pairs, over_values = (blocks // h, h, shape.cases), (1, h, shape.cases)
         tables = given.utilities, given.agents, work.products, work.shifts, given.sizes, schedule
@@ -28,16 +28,15 @@ class DeviceCases(DeviceArrays):
             work.products, work.shifts, work.reached, given.values, given.sizes, given.tables, schedule,
             work.weights, work.best, h, m,
         )  # fmt: skip
-        entries = work.points.size
-        move = work.points, work.halves, work.slopes, work.means, work.spreads, schedule, entries
-        side, most = (threads[0], blocks) if self._simulated else _MOVE
+        move = work.points, work.halves, work.slopes, work.means, work.spreads, schedule, vectors, shape.r
+        side = _SIMULATED if self._simulated else _MOVE
         return Passes(
             lambda at: self._multiply(work.halves, work.halves, work.products, turned=True),
             self._launched(kernels.reach_kernel(d), (*tables, work.reached, h, m), over_pairs, threads),
             self._launched(kernels.alone_kernel(d), alone, over_values, threads),
             self._launched(kernels.smooth_kernel(d), (*tables, work.weights, work.maxima, h, m), over_pairs, threads),
             lambda at: self._multiply(work.weights, work.halves, work.slopes),
-            self._launched(kernels.move, move, max(1, min(most, -(-entries // side))), side),
+            self._launched(kernels.move, move, -(-vectors // side[1]), side),
         )
 
     def exact_products(self, vectors: Any) -> Any:

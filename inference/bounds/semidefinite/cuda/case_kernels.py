@@ -8,6 +8,8 @@ some others, v: a thread has a value of v and all values of u, a column of their
 written in a row is side by side. Each pair is so looked at twice, from both sides, which is less to read and write than
 turning tables round.
 
+A step's pass over vectors has some threads for each.
+
 Places are unsigned and the number of values is a constant of each kernel: half of all instructions went to places.
 """
 
@@ -19,12 +21,13 @@ from numba import cuda
 
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import EVEN, MOST_THREADS, SLOPE, STEP, WORDS
-from dmcmc.inference.bounds.semidefinite.descent import MOMENTUM, SPREAD
-from dmcmc.inference.bounds.semidefinite.own.steps import DAMPED, DEEP, LEAST_LENGTH
+from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MOST_THREADS
+from dmcmc.inference.bounds.semidefinite.own.steps import DEEP, LEAST_LENGTH, MOMENTUM, SPREAD
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
 from dmcmc.inference.runtime.compile import cuda_jit
 
+SLOPE, DAMPED, STEP, EVEN = range(4)  # what a step has
+WORDS = 4
 TOGETHER = 4  # numbers that a thread moves at once
 _LOW = np.float32(-1e30)
 
@@ -85,7 +88,7 @@ def alone_kernel(domain):
         h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
         j, g, groups = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint32(cuda.blockDim.y)
         w, b = np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
-        deep, zero, damped = np.float32(-DEEP), np.float32(0), np.float32(DAMPED)
+        deep, zero, damped = np.float32(-DEEP), np.float32(0), schedule[np.uint32(at * WORDS + DAMPED)]
         if sizes[b * h + w] > 0:  # the same for all of a block
             mine, start = j < sizes[b * h + w], np.uint32(g * d)
             own_at, found, taken = np.uint32(start + j), zero, zero
@@ -220,32 +223,54 @@ def smooth_kernel(domain):
 
 
 @cuda_jit(fastmath=True)
-def move(points, halves, slopes, means, spreads, schedule, entries, at):
-    """Make a step of Adam's: ``entries`` numbers in all are moved against their slopes; halves are set to them.
+def move(points, halves, slopes, means, spreads, schedule, vectors, width, at):
+    """Move vectors against the means of their slopes, as if all of a vector's entries had its spread.
 
-    A thread has some numbers at once: what is read of all comes before anything is written.
+    Threads side by side have a vector; each moves some numbers at once: what is read of all comes before anything is
+    written.
+
+    In: slopes (vectors, width); schedule (steps, WORDS), of which step ``at`` counts. In and out: points and means
+    (vectors, width), spreads (vectors,). Out: halves, as points.
     """
-    here, slope = cuda.local.array(TOGETHER, np.float32), cuda.local.array(TOGETHER, np.float32)
-    mean, spread = cuda.local.array(TOGETHER, np.float32), cuda.local.array(TOGETHER, np.float32)
-    threads, words, size = np.uint32(cuda.gridsize(1)), np.uint32(at * WORDS), np.uint32(entries)
-    even, step = schedule[np.uint32(words + EVEN)], schedule[np.uint32(words + STEP)]
-    first = np.uint32(cuda.grid(1))
-    while first < size:
-        for i in range(TOGETHER):
-            q = min(np.uint32(first + np.uint32(i) * threads), np.uint32(size - np.uint32(1)))
-            here[i], slope[i] = points[q], np.float32(slopes[q])
-            mean[i], spread[i] = np.float32(means[q]), np.float32(spreads[q])
-        for i in range(TOGETHER):
-            mean[i] = np.float32(MOMENTUM) * mean[i] + np.float32(1 - MOMENTUM) * slope[i]
-            square = np.float32(SPREAD) * spread[i] * spread[i] + np.float32(1 - SPREAD) * slope[i] * slope[i]
-            spread[i] = np.float32(math.sqrt(square))
-            here[i] -= step * mean[i] / (spread[i] * even + np.float32(LEAST_LENGTH))
-        for i in range(TOGETHER):
-            q = np.uint32(first + np.uint32(i) * threads)
-            if q < size:
-                points[q], halves[q] = here[i], np.float16(here[i])
-                means[q], spreads[q] = np.float16(mean[i]), np.float16(spread[i])
-        first = np.uint32(first + np.uint32(TOGETHER) * threads)
+    squares = cuda.shared.array(MOST_THREADS, np.float32)
+    here, mean = cuda.local.array(TOGETHER, np.float32), cuda.local.array(TOGETHER, np.float32)
+    slope = cuda.local.array(TOGETHER, np.float32)
+    lane, lanes = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockDim.x)
+    row = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
+    own, words, long = np.uint32(cuda.threadIdx.y * lanes), np.uint32(at * WORDS), np.uint32(width)
+    live, start, square, spread = row < vectors, np.uint32(row * long), np.float32(0), np.float32(0)
+    if live:
+        spread = spreads[row]
+        q = lane
+        while q < long:
+            x = np.float32(slopes[np.uint32(start + q)])
+            square += x * x
+            q = np.uint32(q + lanes)
+    squares[np.uint32(own + lane)] = square
+    cuda.syncthreads()
+    if live:
+        square = np.float32(0)
+        for i in range(lanes):
+            square += squares[np.uint32(own + np.uint32(i))]
+        spread = np.float32(SPREAD) * spread + np.float32(1 - SPREAD) * square / np.float32(width)
+        if lane == 0:
+            spreads[row] = spread
+        length = np.float32(math.sqrt(spread)) * schedule[np.uint32(words + EVEN)] + np.float32(LEAST_LENGTH)
+        step, last = schedule[np.uint32(words + STEP)] / length, np.uint32(long - np.uint32(1))
+        first = lane
+        while first < long:
+            for i in range(TOGETHER):
+                place = np.uint32(start + min(np.uint32(first + np.uint32(i) * lanes), last))
+                here[i], slope[i], mean[i] = points[place], np.float32(slopes[place]), np.float32(means[place])
+            for i in range(TOGETHER):
+                mean[i] = np.float32(MOMENTUM) * mean[i] + np.float32(1 - MOMENTUM) * slope[i]
+                here[i] -= step * mean[i]
+            for i in range(TOGETHER):
+                q = np.uint32(first + np.uint32(i) * lanes)
+                if q < long:
+                    place = np.uint32(start + q)
+                    points[place], halves[place], means[place] = here[i], np.float16(here[i]), np.float16(mean[i])
+            first = np.uint32(first + np.uint32(TOGETHER) * lanes)
 
 
 @cache

@@ -20,6 +20,7 @@ from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape, slot_bytes
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, cases_at_once
 from dmcmc.inference.bounds.semidefinite.pace import as_long_as
+from dmcmc.inference.bounds.semidefinite.row_tree import Part
 from dmcmc.inference.bounds.semidefinite.steps import Shape
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
@@ -155,10 +156,10 @@ def _make_own(turns: Sequence[Turn], ground: Ground, backend: Backend, end: floa
     with CLAIMS.alone():
         own = OwnTurn(turns, ground, most, _left(end, backend.stop), backend.threads)
         own.run()
-    alone, longer, split = own.made
+    alone, split = own.made
     _LOG.info(
-        f"squares of rows of {len(turns)} agents in {time.perf_counter() - begun:.2f} s: {alone} rows, {split} with"
-        f" further variables fixed, {longer} for longer; {most} at a time, {len(ground.free)} points free"
+        f"squares of rows of {len(turns)} agents in {time.perf_counter() - begun:.2f} s: {alone} rows, {split}"
+        f" branches; {most} at a time, {len(ground.free)} points free"
     )
 
 
@@ -185,8 +186,9 @@ def _load_own(descent: Descent) -> None:
             batch.run(ROW._replace(steps=2), _by_steps(1))
             certificates(batch)
             if depth < len(ground.orders[0]):
-                slots, fixed = ground.keep(batch.steps.best, [0, 1]), ((ground.orders[0][0], 0),)
-                starts = [Start(agent, Case(0, fixed), slot, fixes=True) for agent, slot in enumerate(slots)]
+                slots, (first, second) = ground.keep(batch.steps.best, [0, 1]), ground.orders[0][:2]
+                case = Case(0, ((first, 0),), Part(second, (0,)))
+                starts = [Start(agent, case, slot, fixes=True) for agent, slot in enumerate(slots)]
     except Exception as error:  # it is found out again where it is to be of use
         _LOG.info(f"dmcmc: squares of rows' own are not loaded: {type(error).__name__}: {error}")
 

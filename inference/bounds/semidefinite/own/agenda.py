@@ -1,7 +1,7 @@
 """Which cases of squares of rows' own come next, and how many at a time.
 
-Each row has a tree: its own square, then one for each value of a further variable, and so on from the leaf that bounds
-the row; a leaf has more steps before it has branches.
+Each row has a tree: its own square, then one for each of some parts of a further variable's values, then for each value
+of a part, and so on from the leaves that bound the row. With parts a bound falls about twice as far in as many steps.
 """
 
 import math
@@ -15,36 +15,46 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.lift import Turn
 from dmcmc.inference.bounds.semidefinite.own.batch import Start
-from dmcmc.inference.bounds.semidefinite.own.cases import LONG, NODE, ROW, Case, Plan, utilities_of
+from dmcmc.inference.bounds.semidefinite.own.cases import NODE, ROW, Case, Plan, utilities_of
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
-from dmcmc.inference.bounds.semidefinite.row_tree import Leaf
+from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, Part
 
 _PASSED = 1.0  # of the cases of a batch may be of another kind than the first row's and before the last of these
 _STEP, _PRODUCT = 2e-4, 2e-14  # seconds of a step at least, and for a pair of values and each vector: estimates
-_MARGIN = 0.25  # of what the last variable has brought, more steps may bring
+_PARTS = 4  # of a variable's values that has twice as many, at least
+_FIRST = 8  # of a row's leaves are looked at
 _USED = 0.8  # of the time that is left is planned with
 
 
 class Stage(IntEnum):
-    """What is done for a row next: a square of its own, more steps for its leaves, one for each value of a variable."""
+    """What is done for a row next: a square of its own, or squares for all branches of a leaf."""
 
     ALONE = 0
-    LONGER = 1
-    SPLIT = 2
+    SPLIT = 1
 
     @property
     def plan(self) -> Plan:
         """Its schedule."""
-        return (ROW, LONG, NODE)[self]
+        return (ROW, NODE)[self]
 
 
 class Item(NamedTuple):
-    """A row that is next, by how far its bound is beyond its limit, less than nothing: least first."""
+    """A leaf of a row that is next, by how far its bound is beyond the row's limit, less than nothing: least first.
+
+    Attributes
+    ----------
+    number : int
+        Of the leaf in the order of its row's.
+    leaf : Leaf or None
+        None where the row has no square of its own.
+    """
 
     beyond: float
     stage: Stage
     turn: int
     row: int
+    number: int = 0
+    leaf: Leaf | None = None
 
 
 class Agenda:
@@ -66,7 +76,7 @@ class Agenda:
         self._begun = [turn.lift.state.bounds[turn.opened.rows] for turn in turns]
 
     def items(self) -> list[Item]:
-        """Return rows that may be lowered, those first that are furthest beyond their limits.
+        """Return leaves of rows that may be lowered, those first that are furthest beyond their rows' limits.
 
         Limits are of what agents' bounds were when the turn began. All agents' rows are lowered meanwhile, so a row
         comes as much nearer to its limit as all of them together, not itself alone: what it has been lowered by counts
@@ -75,29 +85,30 @@ class Agenda:
         found, agents = list[Item](), len(self._turns)
         for number, ((lift, opened), begun) in enumerate(zip(self._turns, self._begun, strict=True)):
             unit, bounds = 2.0**-lift.state.layout.scale.shift, lift.state.bounds[opened.rows]
-            lowered = np.where(bounds > NEVER, begun - bounds, 0)
-            nearness = (opened.limits - begun + agents * lowered) * unit
-            for row, bound, beyond in zip(opened.rows.tolist(), bounds.tolist(), nearness.tolist(), strict=True):
-                stage = self._stage(number, row) if bound > NEVER else None
-                if stage is not None:
-                    found.append(Item(beyond, stage, number, row))
-        return sorted(found)
+            sides = zip(opened.rows.tolist(), bounds.tolist(), opened.limits.tolist(), begun.tolist(), strict=True)
+            for row, bound, limit, before in sides:
+                if bound <= NEVER:
+                    continue
+                for place, (leaf, own) in enumerate(self._open(number, row, bound)):
+                    beyond = (limit - before + agents * (before - own)) * unit
+                    found.append(Item(beyond, Stage.ALONE if leaf is None else Stage.SPLIT, number, row, place, leaf))
+        return sorted(found, key=lambda item: item[:5])
 
-    def _stage(self, turn: int, row: int) -> Stage | None:
-        """Return what is next for a row; None where nothing is."""
+    def _open(self, turn: int, row: int, bound: int) -> list[tuple[Leaf | None, int]]:
+        """Return leaves of a row that may have branches, with their bounds; none where the first one may not."""
         own = self._turns[turn].lift.own
         if row not in own.trees:
-            return Stage.ALONE
-        top = own.trees[row].top
-        if top is None or top.slot is None:
-            return None
-        if not top.long:
-            return Stage.LONGER
-        fixed, order = len(top.fixed), self._ground.orders[own.agent]
-        return Stage.SPLIT if fixed + 1 < len(order) and self._domain(turn, top) <= self._most else None
+            return [(None, bound)]
+        found = list[tuple[Leaf | None, int]]()
+        for leaf in own.trees[row].first(_FIRST):
+            fixed, order = len(leaf.fixed), self._ground.orders[own.agent]
+            if leaf.slot is None or fixed + 1 >= len(order) or self._ways(turn, leaf) > self._most:
+                break  # what is below it does not bound the row
+            found.append((leaf, min(bound, leaf.bound)))
+        return found
 
     def next_ones(self) -> list[Item]:
-        """Return rows of one kind that there is room and time for, those of an agent one after the other.
+        """Return leaves of one kind that there is room and time for, those of an agent one after the other.
 
         They are of the kind that the first one is of, and not much behind it.
         """
@@ -111,7 +122,7 @@ class Agenda:
                 chosen.append(item)
             if count >= afford or passed > _PASSED * afford:
                 break
-        return sorted(chosen, key=lambda item: (item.turn, item.row))
+        return sorted(chosen, key=lambda item: item[2:5])
 
     def _afford(self, plan: Plan) -> int:
         """Return how many cases there is time and room for."""
@@ -128,51 +139,36 @@ class Agenda:
         return self._turns[0].lift.own.pace.get(plan.steps) or _PRODUCT * shape.n**2 * shape.r
 
     def _count(self, item: Item) -> int:
-        """Return how many cases a row has next, at most."""
-        if item.stage == Stage.ALONE:
-            return 1
-        leaves = self._leaves(item)
-        return len(leaves) if item.stage == Stage.LONGER else self._domain(item.turn, leaves[0])
+        """Return how many cases there are next, at most."""
+        return 1 if item.leaf is None else self._ways(item.turn, item.leaf)
 
-    def _domain(self, turn: int, leaf: Leaf) -> int:
-        """Return how many values the variable has that is fixed next."""
+    def _ways(self, turn: int, leaf: Leaf) -> int:
+        """Return how many branches a leaf has, at most."""
+        if leaf.part is not None:
+            return len(leaf.part.values)
         own = self._turns[turn].lift.own
-        return int(self._ground.sizes[own.agent, self._ground.orders[own.agent][len(leaf.fixed)]])
+        domain = int(self._ground.sizes[own.agent, self._ground.orders[own.agent][len(leaf.fixed)]])
+        return domain if domain < 2 * _PARTS else _PARTS
 
-    def _leaves(self, item: Item) -> list[Leaf]:
-        """Return a row's leaves that are next: the one that bounds it; for longer, those too that soon would."""
-        tree = self._turns[item.turn].lift.own.trees[item.row]
-        top = tree.top
-        assert top is not None
-        if item.stage == Stage.SPLIT:
-            return [top]
-        least = top.bound - _MARGIN * top.gain
-        leaves = [leaf for leaf in tree.leaves if leaf.bound >= least and leaf.slot is not None and not leaf.long]
-        return leaves[: self._most]
-
-    def starts(self, item: Item) -> list[tuple[Start, Leaf]]:
-        """Return the cases of a row, and the leaf that each begins at: a new one for a row that had none."""
-        own = self._turns[item.turn].lift.own
-        if item.stage == Stage.ALONE:
-            bound = int(self._turns[item.turn].lift.state.bounds[item.row])
-            return [(Start(own.agent, Case(item.row), own.agent), Leaf((), bound))]
-        found = list[tuple[Start, Leaf]]()
-        for leaf in self._leaves(item):
-            assert leaf.slot is not None
-            if item.stage == Stage.LONGER:
-                found.append((Start(own.agent, Case(item.row, leaf.fixed), leaf.slot), leaf))
-            else:
-                cases = self._branches(own.agent, item.row, leaf)
-                found += [(Start(own.agent, case, leaf.slot, fixes=True), leaf) for case in cases]
-        return found
+    def starts(self, item: Item) -> list[Start]:
+        """Return the cases of a row's leaf."""
+        own, leaf = self._turns[item.turn].lift.own, item.leaf
+        if leaf is None:
+            return [Start(own.agent, Case(item.row), own.agent)]
+        assert leaf.slot is not None
+        cases = self._branches(own.agent, item.row, leaf)
+        return [Start(own.agent, case, leaf.slot, fixes=case.part is None) for case in cases]
 
     def _branches(self, agent: int, row: int, leaf: Leaf) -> list[Case]:
-        """Return a leaf's branches: cases with each value that the next variable may have."""
+        """Return a leaf's branches: cases with parts of the values of the next variable, or with each of them."""
         network = self._ground.descents[agent].network
         variable = self._ground.orders[agent][len(leaf.fixed)]
         first, last = network.starts[variable : variable + 2].tolist()
-        values = list(range(last - first))
+        values = list(range(last - first) if leaf.part is None else leaf.part.values)
         if self._ground.hard[agent]:
             (worth,), _ = utilities_of(network, [Case(row, leaf.fixed)])
-            values = np.flatnonzero(worth[first:last] >= THRESHOLD).tolist()
+            values = [value for value in values if worth[first + value] >= THRESHOLD]
+        if leaf.part is None and last - first >= 2 * _PARTS:
+            parts = [part.tolist() for part in np.array_split(values, _PARTS) if part.size]
+            return [Case(row, leaf.fixed, Part(variable, tuple(part))) for part in parts]
         return [Case(row, (*leaf.fixed, (variable, value))) for value in values]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entries import DEAD, THRESHOLD
 from dmcmc.inference.bounds.semidefinite.batch import apart
 from dmcmc.inference.bounds.semidefinite.descent import DEAD as FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.descent import Point
@@ -111,6 +111,15 @@ class CaseBatch:
             at, place = put(which), put(np.array(places))
             constants[at] += values[at, place]
             values[at] += ground.pairs[put(self.agents[which]), place]
+        places = [
+            (b, start.case.part.variable * self.shape.d + value)
+            for b, start in enumerate(self.starts)
+            if start.case.part is not None
+            for value in start.case.part.others(int(ground.sizes[start.agent, start.case.part.variable]))
+        ]
+        if places:
+            which, own = np.array(places).T
+            values[put(which), put(own)] = DEAD
         self.values, self.constants = values, ground.arrays.get(constants)
         units = ground.units[self.agents]
         worth = values.astype(np.float32) * put((1 / units).astype(np.float32))[:, None]

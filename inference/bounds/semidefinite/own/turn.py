@@ -76,13 +76,13 @@ class OwnTurn:
         """Lower some rows of one kind."""
         begun, plan = time.perf_counter(), items[0].stage.plan
         starts = [self.agenda.starts(item) for item in items]
-        cases = [start for own in starts for start, _ in own]
-        found = list[int | None]()
+        cases = [start for own in starts for start in own]
+        found, slots = list[int | None](), list[int | None]()
         if cases:
             batch = CaseBatch(self._ground, cases)
             made = batch.run(plan, as_long_as(self._left))
             found = self._certified(batch)
-            slots = self._kept(batch, items[0].stage, starts, found)
+            slots = self._kept(batch, found)
             if len(cases) >= min(_TELLING, self._most):
                 took = time.perf_counter() - begun
                 for turn in self.turns:  # the first batch of a schedule has libraries and memory to wait for
@@ -91,57 +91,38 @@ class OwnTurn:
         self.made[items[0].stage] += len(cases)
         at = 0
         for item, own in zip(items, starts, strict=True):
-            leaves = [leaf for _, leaf in own]
-            bounds = [
-                leaf.bound if bound is None else min(leaf.bound, bound)
-                for leaf, bound in zip(leaves, found[at : at + len(own)], strict=True)
-            ]
-            self._take_in(item, own, bounds, slots[at : at + len(own)] if cases else [])
+            self._take_in(item, own, found[at : at + len(own)], slots[at : at + len(own)])
             at += len(own)
 
     def _take_in(
-        self, item: Item, starts: Sequence[tuple[Start, Leaf]], bounds: Sequence[int], slots: Sequence[int | None]
+        self, item: Item, starts: Sequence[Start], found: Sequence[int | None], slots: Sequence[int | None]
     ) -> None:
-        """Take in bounds of a row's cases."""
+        """Take in bounds of a leaf's branches, or of a row's own square."""
         lift = self.turns[item.turn].lift
         own = lift.own
         own.made += len(starts)
         tree = own.trees.setdefault(item.row, RowTree())
-        if item.stage == Stage.LONGER:
-            for (_, leaf), bound in zip(starts, bounds, strict=True):
-                leaf.bound, leaf.long = bound, True
-                if bound <= NEVER:
-                    own.release(leaf)
-        else:
-            if item.stage == Stage.SPLIT:
-                own.release(tree.take())
-            for (start, leaf), bound, slot in zip(starts, bounds, slots, strict=True):
-                new = Leaf(start.case.fixed, bound, leaf.bound - bound, slot, item.stage == Stage.ALONE)
+        above = int(lift.state.bounds[item.row]) if item.leaf is None else item.leaf.bound
+        if item.leaf is not None:
+            own.release(item.leaf)
+            tree.remove(item.leaf)
+        for start, bound, slot in zip(starts, found, slots, strict=True):
+            new = Leaf(start.case.fixed, above if bound is None else min(above, bound), start.case.part, slot)
+            if new.bound > NEVER:
                 tree.add(new)
-                if bound <= NEVER:
-                    own.release(new)
-        tree.settle(NEVER)
+            else:
+                own.release(new)
         highest = NEVER if tree.top is None else tree.top.bound
         lift.lower(np.array([item.row], dtype=np.int64), np.array([highest], dtype=np.int64))
         if highest <= NEVER or lift.state.bounds[item.row] <= NEVER:
             for leaf in tree.leaves:
                 own.release(leaf)
 
-    def _kept(
-        self,
-        batch: CaseBatch,
-        stage: Stage,
-        starts: Sequence[Sequence[tuple[Start, Leaf]]],
-        found: Sequence[int | None],
-    ) -> list[int | None]:
+    def _kept(self, batch: CaseBatch, found: Sequence[int | None]) -> list[int | None]:
         """Keep points of cases that may have further squares; return their slots: None where there is no room."""
-        if stage == Stage.LONGER:  # in their own slots
-            self._ground.put_back(batch.steps.best, [start.slot for own in starts for start, _ in own])
-            return [None] * len(found)
-        agents = [item for own in starts for item, _ in own]
         wanted = [
             b
-            for b, (start, bound) in enumerate(zip(agents, found, strict=True))
+            for b, (start, bound) in enumerate(zip(batch.starts, found, strict=True))
             if bound is not None and bound > NEVER and len(start.case.fixed) + 1 < len(self._ground.orders[start.agent])
         ]
         if len(self._ground.free) < len(wanted):
