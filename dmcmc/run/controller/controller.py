@@ -30,7 +30,9 @@ _NARROW, _PROOF = (
     1e-3,
     0.3,
 )  # of the objective is a gap that is rather proven than closed; then hoped of bounds at least
-_BESIDE_LIFTS = 0.05  # of what is hoped of lifts is hoped of ascent and search in the same rows
+# Of what is hoped of lifts with squares of rows' own is hoped, at most, of ascent and search in the same rows, and of
+# what has last brought less than they: they bring more again as soon as the last rows are as far as the others.
+_BESIDE_LIFTS = {BOUND: 0.05, BRANCH: 0.05, SAMPLE: 0.05, SEARCH: 0.15}
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -139,12 +141,16 @@ class Controller:
         """Return what is hoped of each kind; of bounds at least so much where next to nothing is open.
 
         Lifts that have squares of rows' own lower the same rows as ascent and search in rows: what one of them has done
-        is of no use to the others, so that hardly anything is hoped of those as long as lifts bring something.
+        is of no use to the others, so that hardly anything is hoped of those as long as lifts bring something; nor of
+        sampling and the search where those have last brought less.
         """
         hopes = self.ledger.hopes_among({offer.kind for offer in offers})
         steady = any(offer.steady and offer.kind == SEMIDEFINITE for offer in offers)
         if steady and self.ledger.may_bring(SEMIDEFINITE):
-            hopes |= {kind: min(hopes[kind], _BESIDE_LIFTS * hopes[SEMIDEFINITE]) for kind in (BOUND, BRANCH)}
+            less = [
+                kind for kind in _BESIDE_LIFTS if kind in (BOUND, BRANCH) or self.ledger.brings_less(kind, SEMIDEFINITE)
+            ]
+            hopes |= {kind: min(hopes[kind], _BESIDE_LIFTS[kind] * hopes[SEMIDEFINITE]) for kind in less}
         if state.utility is None:
             return hopes | _WITHOUT_ANSWER
         if 0 < state.gap <= _NARROW * abs(state.utility):

@@ -143,6 +143,10 @@ class Ledger:
         """Return whether a kind has not been tried yet, or has lately brought something."""
         return self.last.get(kind, 1.0) >= _SOME
 
+    def brings_less(self, kind: str, other: str) -> bool:
+        """Return whether a kind has last brought less than another one; not before both have been tried."""
+        return kind in self.last and other in self.last and self.last[kind] < self.last[other]
+
     def hopes_among(self, kinds: Iterable[str]) -> dict[str, float]:
         """Return the hopes where some kinds are offered: for a little at least, less beside what brings more."""
         tried = [kind for kind in kinds if kind not in _SURE and self.last.get(kind, 1.0) >= _SOME]

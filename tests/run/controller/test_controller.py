@@ -162,6 +162,20 @@ def test_beside_lifts_that_go_on_where_they_were_slices_are_short_and_what_lower
     assert little == (steady and brings)
 
 
+@pytest.mark.parametrize(
+    ("steady", "found", "little"), [(True, 0.02, True), (True, 0.0, True), (True, 3.0, False), (False, 0.02, False)]
+)
+def test_beside_such_lifts_the_search_and_chains_have_little_where_they_have_last_brought_less(steady, found, little):
+    controller = Controller([0])
+    controller.enter(State(10.0, 90.0, 0.0, 10.0), [])
+    brought = [Brought(SEMIDEFINITE, 5.0, closed=1.0), Brought(SAMPLE, 2.0), Brought(SEARCH, 3.0, objective=found)]
+    controller.enter(State(20.0, 80.0, found, 9.0), brought)
+    offers = [Offer(SEMIDEFINITE, 9.0, 0, steady=steady), Offer(SAMPLE, 9.0, 0), Offer(SEARCH, 9.0)]
+    seconds = {grant.kind: grant.seconds for grant in controller.decide(offers)}
+    beside = seconds.get(SAMPLE, 0.0) + seconds.get(SEARCH, 0.0)
+    assert beside > 0.0 and (beside < 0.25 * seconds[SEMIDEFINITE]) == little
+
+
 def test_where_next_to_nothing_is_open_time_goes_to_its_proof():
     controller = Controller([0])
     for _ in range(6):

@@ -83,11 +83,11 @@ class OwnTurn:
             made = batch.run(plan, as_long_as(self._left))
             found = self._certified(batch)
             slots = self._kept(batch, found)
-            if len(cases) >= min(_TELLING, self._most):
+            if made == plan.steps and len(cases) >= min(_TELLING, self._most):
                 took = time.perf_counter() - begun
                 for turn in self.turns:  # the first batch of a schedule has libraries and memory to wait for
                     pace = turn.lift.own.pace
-                    pace[plan.steps] = took / (len(cases) * max(1, made)) if plan.steps in pace else 0.0
+                    pace[plan.steps] = took / (len(cases) * made) if plan.steps in pace else 0.0
         self.made[items[0].stage] += len(cases)
         at = 0
         for item, own in zip(items, starts, strict=True):
