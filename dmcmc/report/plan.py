@@ -189,7 +189,7 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     if searched:
         offers.append(f"branch in rows of {_agents(searched)} that ascent does not close")
     lifted = sum(
-        choice.bound.startswith(_ASCENTS) and suits(local)
+        choice.bound.startswith(_ASCENTS) and suits(local, _gpu_in_use(setup) and not _where_lifted(setup))
         for choice, local in zip(setup.choices, setup.division.locals, strict=True)
         if choice.method != "exact"
     )
@@ -200,9 +200,13 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     return tuple(offers)
 
 
+def _gpu_in_use(setup: "Setup") -> bool:
+    return setup.backend.device != "cpu" and bool(setup.limits.gpu or opened())
+
+
 def _where_lifted(setup: "Setup") -> str:
     """Return why lifts stay on the CPU where there is a GPU in use; nothing else."""
-    if setup.backend.device == "cpu" or not (setup.limits.gpu or opened()):
+    if not _gpu_in_use(setup):
         return ""
     from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
 

@@ -21,10 +21,11 @@ def on_gpu(backend: Backend, seconds: float) -> bool:
 
 def lift_of(local: LocalProblem, state: DualState, lift: Lift | None = None) -> Lift | None:
     """Return a lift for an agent, that one if it has one; None where none would be of use."""
-    if not suits(local):
+    there = on_gpu(state.backend, state.backend.stop.left)
+    if not suits(local, there):
         return None
     lift = lift or Lift(state)
-    lift.own.expected = on_gpu(state.backend, state.backend.stop.left)
+    lift.own.expected = there
     return lift
 
 

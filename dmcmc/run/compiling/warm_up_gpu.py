@@ -111,7 +111,7 @@ def _load(setup: Setup, mine: list[int]) -> None:
         load_matched(dtype)
     bounds = [(choice.bound, locals_[agent]) for agent, choice in choices]
     if there and setup.timed:
-        _load_lifts([local for bound, local in bounds if bound != "none" and suits(local)])
+        _load_lifts([local for bound, local in bounds if bound != "none" and suits(local, True)])
     load_kernels(bounds, setup.backend, (setup.config.budget.time or 0.0) * setup.backend.threads)
     for method in sorted({choice.method for _, choice in choices}):
         solver = registry.get(method)

@@ -22,7 +22,8 @@ from dmcmc.inference.runtime.types import Array, Floats, Ints
 
 _RANK = 1 / 2  # of the values, at most, is how many vectors a descent has
 _MOST_VALUES, _MOST_BYTES, _SHARE = 4096, 1 << 30, 1 / 16  # values; for the work on one agent: bytes, of the memory
-_MOST_ROWS, _LEAST_HIDDEN, _DENSE = 1 << 12, 30, 0.2  # of pairs; with fewer triangles are as good
+_MOST_ROWS, _DENSE = 1 << 12, 0.2  # of pairs; with fewer triangles are as good
+_LEAST_HIDDEN, _LEAST_ON_GPU = 30, 16  # variables
 ROWS = 64  # are lowered at a time: those that are furthest beyond their limits
 _HOPE = 2.0  # times what the second half of a trial has brought may come after it
 _TIMED, _LEAST_STEPS, _CERTIFICATE = 5, 8, 3  # steps: that tell their pace, that a turn has at least, and that end it
@@ -228,10 +229,10 @@ class LiftRequest(NamedTuple):
     limits: Array | None
 
 
-def suits(local: LocalProblem) -> bool:
+def suits(local: LocalProblem, on_gpu: bool = False) -> bool:
     """Return whether a lift may be better for an agent than dual ascent with triangles."""
-    hidden = set(local.hidden)
-    if len(hidden) < _LEAST_HIDDEN or local.rows > _MOST_ROWS or not takes(local):
+    hidden, least = set(local.hidden), _LEAST_ON_GPU if on_gpu else _LEAST_HIDDEN
+    if len(hidden) < least or local.rows > _MOST_ROWS or not takes(local):
         return False
     pairs = {frozenset(hidden.intersection(factor.scope)) for factor in local.factors}
     return sum(len(pair) == 2 for pair in pairs) >= _DENSE * len(hidden) * (len(hidden) - 1) / 2

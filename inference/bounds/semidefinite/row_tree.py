@@ -31,12 +31,15 @@ class Leaf:
     part : Part or None
     slot : int or None
         Of its point; None where there is none, and no further square can begin there.
+    settled : bool
+        Whether more steps would hardly lower it.
     """
 
     fixed: Fixed
     bound: int
     part: Part | None = None
     slot: int | None = None
+    settled: bool = True
 
     @property
     def is_branch(self) -> bool:

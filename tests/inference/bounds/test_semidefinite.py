@@ -204,6 +204,7 @@ def test_wider_factors_time_that_is_over_and_empty_tables_leave_bounds_as_they_a
 
 def test_agents_with_few_variables_or_few_factors_are_left_to_triangles():
     assert not suits(agent(1, hidden=8))
+    assert suits(agent(1, hidden=16, most=3), on_gpu=True) and not suits(agent(1, hidden=16, most=3))
     assert suits(agent(1, hidden=31, most=3)) and not suits(agent(1, hidden=31, most=3, density=0.1))
 
 

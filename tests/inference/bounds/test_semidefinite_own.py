@@ -17,6 +17,7 @@ from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
 from dmcmc.inference.bounds.semidefinite.own.agenda import Stage
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import (
+    LONG,
     NODE,
     ROW,
     Case,
@@ -92,6 +93,7 @@ def short(monkeypatch):
     """Schedules of few steps: the naive twin is slow."""
     monkeypatch.setattr(agenda, "ROW", ROW._replace(steps=8))
     monkeypatch.setattr(agenda, "NODE", NODE._replace(steps=3))
+    monkeypatch.setattr(agenda, "LONG", LONG._replace(steps=4))
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
@@ -296,9 +298,37 @@ def test_leaves_have_branches_of_parts_of_a_variables_values_and_those_of_values
     assert (decoded(lift) >= worth[0]).all()
 
 
+def test_a_branch_that_is_hardly_lower_than_others_has_more_steps_before_it_has_branches(short, monkeypatch):
+    found, worth = lifts()
+    own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1])).run()
+    leaf = found[0].own.trees[1].top
+    leaf.settled, slot, before = False, leaf.slot, leaf.bound
+    one = own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1]))
+    (item,) = one.agenda.next_ones()
+    assert item.stage == Stage.LONGER and item.leaf is leaf
+    one.run()
+    (same,) = [x for x in found[0].own.trees[1].leaves if (x.fixed, x.part) == (leaf.fixed, leaf.part)]
+    assert same.settled and same.slot == slot and same.bound <= before and one.made[Stage.LONGER] == 1
+    assert (decoded(found[0]) >= worth[0]).all()
+
+
+def test_which_branches_lack_steps_goes_by_what_the_others_are_lower(short, monkeypatch):
+    found, _ = lifts()
+    own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1])).run()
+    tree = found[0].own.trees[1]
+    one = own_of(found[:1], rows=np.array([1]))
+    (item,) = one.agenda.next_ones()
+    starts, above = one.agenda.starts(item), item.leaf.bound
+    bounds = [above - (1 if b == 0 else 1000) for b in range(len(starts))]
+    one._take_in(item, starts, bounds, [None] * len(starts))
+    assert len(starts) > 1 and [leaf.settled for leaf in tree.leaves] == [False] + [True] * (len(starts) - 1)
+
+
 def test_several_leaves_of_a_row_have_branches_at_once(short, monkeypatch):
     found, _ = lifts()
     own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1])).run()
+    for leaf in found[0].own.trees[1].leaves:
+        leaf.settled = True
     one = own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1]), most=20)
     chosen = one.agenda.next_ones()
     assert len(chosen) > 1 and {item.row for item in chosen} == {1}
@@ -377,7 +407,7 @@ def test_what_fails_gives_all_back_and_is_not_waited_for(short, monkeypatch):
 
 
 def test_schedules_go_down_and_batches_fit_the_memory():
-    for plan in (ROW, NODE):
+    for plan in (ROW, NODE, LONG):
         words = np.array([plan.at(step) for step in range(plan.steps)])
         assert words[0, 0] == pytest.approx(1 / plan.warm) and words[-1, 0] == pytest.approx(1 / plan.cold)
         assert (np.diff(words[:, 0]) > 0).all() and words[-1, 2] == pytest.approx(plan.short, rel=0.01)

@@ -156,10 +156,10 @@ def _make_own(turns: Sequence[Turn], ground: Ground, backend: Backend, end: floa
     with CLAIMS.alone():
         own = OwnTurn(turns, ground, most, _left(end, backend.stop), backend.threads)
         own.run()
-    alone, split = own.made
+    alone, longer, split = own.made
     _LOG.info(
         f"squares of rows of {len(turns)} agents in {time.perf_counter() - begun:.2f} s: {alone} rows, {split}"
-        f" branches; {most} at a time, {len(ground.free)} points free"
+        f" branches, {longer} for longer; {most} at a time, {len(ground.free)} points free"
     )
 
 

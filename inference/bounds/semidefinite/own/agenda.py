@@ -2,6 +2,7 @@
 
 Each row has a tree: its own square, then one for each of some parts of a further variable's values, then for each value
 of a part, and so on from the leaves that bound the row. With parts a bound falls about twice as far in as many steps.
+Where one of the branches is hardly lower than their leaf while others are, it is steps that it lacks.
 """
 
 import math
@@ -15,7 +16,7 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.lift import Turn
 from dmcmc.inference.bounds.semidefinite.own.batch import Start
-from dmcmc.inference.bounds.semidefinite.own.cases import NODE, ROW, Case, Plan, utilities_of
+from dmcmc.inference.bounds.semidefinite.own.cases import LONG, NODE, ROW, Case, Plan, utilities_of
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
 from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, Part
 
@@ -27,15 +28,16 @@ _USED = 0.8  # of the time that is left is planned with
 
 
 class Stage(IntEnum):
-    """What is done for a row next: a square of its own, or squares for all branches of a leaf."""
+    """What is done for a row next: a square of its own, more steps for a leaf, or squares for all of its branches."""
 
     ALONE = 0
-    SPLIT = 1
+    LONGER = 1
+    SPLIT = 2
 
     @property
     def plan(self) -> Plan:
         """Its schedule."""
-        return (ROW, NODE)[self]
+        return (ROW, LONG, NODE)[self]
 
 
 class Item(NamedTuple):
@@ -91,8 +93,14 @@ class Agenda:
                     continue
                 for place, (leaf, own) in enumerate(self._open(number, row, bound)):
                     beyond = (limit - before + agents * (before - own)) * unit
-                    found.append(Item(beyond, Stage.ALONE if leaf is None else Stage.SPLIT, number, row, place, leaf))
+                    found.append(Item(beyond, self._stage(leaf), number, row, place, leaf))
         return sorted(found, key=lambda item: item[:5])
+
+    def _stage(self, leaf: Leaf | None) -> Stage:
+        """Return what is next for a leaf."""
+        if leaf is None:
+            return Stage.ALONE
+        return Stage.SPLIT if leaf.settled else Stage.LONGER
 
     def _open(self, turn: int, row: int, bound: int) -> list[tuple[Leaf | None, int]]:
         """Return leaves of a row that may have branches, with their bounds; none where the first one may not."""
@@ -140,7 +148,7 @@ class Agenda:
 
     def _count(self, item: Item) -> int:
         """Return how many cases there are next, at most."""
-        return 1 if item.leaf is None else self._ways(item.turn, item.leaf)
+        return self._ways(item.turn, item.leaf) if item.leaf is not None and item.leaf.settled else 1
 
     def _ways(self, turn: int, leaf: Leaf) -> int:
         """Return how many branches a leaf has, at most."""
@@ -156,6 +164,8 @@ class Agenda:
         if leaf is None:
             return [Start(own.agent, Case(item.row), own.agent)]
         assert leaf.slot is not None
+        if not leaf.settled:
+            return [Start(own.agent, Case(item.row, leaf.fixed, leaf.part), leaf.slot)]
         cases = self._branches(own.agent, item.row, leaf)
         return [Start(own.agent, case, leaf.slot, fixes=case.part is None) for case in cases]
 

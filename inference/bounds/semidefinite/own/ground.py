@@ -97,10 +97,14 @@ class Ground:
         slots = [self.free.pop() for _ in chosen]
         if slots:
             at = self.arrays.put(np.array(chosen, dtype=np.int64))
-            there = self.arrays.put(np.array(slots, dtype=np.int64))
-            for kept, here in zip((self.vectors, self.shifts), point, strict=True):
-                kept[there] = self.arrays.module.take(here, at, axis=0).astype(np.float16)
+            self.put_back([self.arrays.module.take(here, at, axis=0) for here in point], slots)
         return slots
+
+    def put_back(self, point: Sequence[Any], slots: Sequence[int]) -> None:
+        """Put all points of a batch where they are kept."""
+        there = self.arrays.put(np.array(slots, dtype=np.int64))
+        for kept, here in zip((self.vectors, self.shifts), point, strict=True):
+            kept[there] = here.astype(np.float16)
 
     def taken_out(self, agent: int, vectors: Any, shifts: Any) -> Point:
         """Return a case's point as its agent has it: vectors of hidden values, then the row's, and shifts."""

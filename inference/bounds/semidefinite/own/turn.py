@@ -24,6 +24,7 @@ _LOG = logging.getLogger(__name__)
 _MOST = 512  # cases at a time: more are no quicker, and a turn may end in between
 _LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
 _TELLING = 32  # cases that tell the pace of others
+_LITTLE = 0.5  # of what leaves' branches are lower in the mean
 _KEPT = 0.75  # of the slots stay with those leaves that are furthest beyond, where all are taken
 
 
@@ -82,7 +83,7 @@ class OwnTurn:
             batch = CaseBatch(self._ground, cases)
             made = batch.run(plan, as_long_as(self._left))
             found = self._certified(batch)
-            slots = self._kept(batch, found)
+            slots = self._kept(batch, items, found)
             if made == plan.steps and len(cases) >= min(_TELLING, self._most):
                 took = time.perf_counter() - begun
                 for turn in self.turns:  # the first batch of a schedule has libraries and memory to wait for
@@ -103,12 +104,16 @@ class OwnTurn:
         own.made += len(starts)
         tree = own.trees.setdefault(item.row, RowTree())
         above = int(lift.state.bounds[item.row]) if item.leaf is None else item.leaf.bound
+        bounds = [above if bound is None else min(above, bound) for bound in found]
+        little = _LITTLE * (above - sum(bounds) / max(1, len(bounds)))
         if item.leaf is not None:
-            own.release(item.leaf)
             tree.remove(item.leaf)
-        for start, bound, slot in zip(starts, found, slots, strict=True):
-            new = Leaf(start.case.fixed, above if bound is None else min(above, bound), start.case.part, slot)
-            if new.bound > NEVER:
+        if item.stage != Stage.LONGER and item.leaf is not None:
+            own.release(item.leaf)
+        for start, bound, slot in zip(starts, bounds, slots, strict=True):
+            settled = item.stage != Stage.SPLIT or above - bound > little
+            new = Leaf(start.case.fixed, bound, start.case.part, slot, settled)
+            if bound > NEVER:
                 tree.add(new)
             else:
                 own.release(new)
@@ -118,8 +123,12 @@ class OwnTurn:
             for leaf in tree.leaves:
                 own.release(leaf)
 
-    def _kept(self, batch: CaseBatch, found: Sequence[int | None]) -> list[int | None]:
+    def _kept(self, batch: CaseBatch, items: Sequence[Item], found: Sequence[int | None]) -> list[int | None]:
         """Keep points of cases that may have further squares; return their slots: None where there is no room."""
+        if items[0].stage == Stage.LONGER:  # in their own
+            taken = [start.slot for start in batch.starts]
+            self._ground.put_back(batch.steps.best, taken)
+            return list(taken)
         wanted = [
             b
             for b, (start, bound) in enumerate(zip(batch.starts, found, strict=True))
