@@ -1,7 +1,7 @@
 """The tree of a row: its leaves fix variables, or allow some values of one, and together they bound the row."""
 
+from bisect import bisect_left, insort
 from dataclasses import dataclass, field
-from heapq import heapify, heappush, nsmallest
 from itertools import count
 from typing import NamedTuple
 
@@ -59,33 +59,35 @@ class _Entry(NamedTuple):
 class RowTree:
     """The leaves of a row; none where it is proven infeasible."""
 
-    _heap: list[_Entry] = field(default_factory=list)
+    _entries: list[_Entry] = field(default_factory=list)  # in their order
     _numbers: "count[int]" = field(default_factory=count)
 
     @property
     def top(self) -> Leaf | None:
         """The leaf that bounds the row."""
-        return self._heap[0].leaf if self._heap else None
+        return self._entries[0].leaf if self._entries else None
 
     @property
     def leaves(self) -> list[Leaf]:
         """All of them, those with the highest bounds first."""
-        return [entry.leaf for entry in sorted(self._heap)]
+        return [entry.leaf for entry in self._entries]
 
     @property
     def grown(self) -> bool:
         """Whether it has any branches."""
         return self.top is None or self.top.is_branch
 
-    def add(self, leaf: Leaf) -> None:
-        """Add a leaf."""
-        heappush(self._heap, _Entry(-leaf.bound, next(self._numbers), leaf))
-
     def first(self, count: int) -> list[Leaf]:
         """Return those leaves that have the highest bounds, in their order."""
-        return [entry.leaf for entry in nsmallest(count, self._heap)]
+        return [entry.leaf for entry in self._entries[:count]]
+
+    def add(self, leaf: Leaf) -> None:
+        """Add a leaf, whose bound is not changed any more."""
+        insort(self._entries, _Entry(-leaf.bound, next(self._numbers), leaf))
 
     def remove(self, leaf: Leaf) -> None:
-        """Remove a leaf."""
-        self._heap = [entry for entry in self._heap if entry.leaf is not leaf]
-        heapify(self._heap)
+        """Remove a leaf that it has."""
+        at = bisect_left(self._entries, -leaf.bound, key=lambda entry: entry.lowness)
+        while self._entries[at].leaf is not leaf:
+            at += 1
+        del self._entries[at]

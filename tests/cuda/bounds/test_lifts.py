@@ -145,7 +145,6 @@ def soon_alone(monkeypatch):
     monkeypatch.setattr(together, "SHARED", 2)
     monkeypatch.setattr(agenda, "ROW", agenda.ROW._replace(steps=3))
     monkeypatch.setattr(agenda, "NODE", agenda.NODE._replace(steps=2))
-    monkeypatch.setattr(agenda, "LONG", agenda.LONG._replace(steps=2))
     monkeypatch.setattr(agenda, "_FIRST", 1)
     monkeypatch.setattr(Lift, "least_seconds", 0.0)
     monkeypatch.setattr(Lift, "ending", lambda self, opened, ascends: 0.0)

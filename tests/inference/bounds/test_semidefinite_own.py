@@ -17,7 +17,6 @@ from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
 from dmcmc.inference.bounds.semidefinite.own.agenda import Stage
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import (
-    LONG,
     NODE,
     ROW,
     Case,
@@ -93,7 +92,6 @@ def short(monkeypatch):
     """Schedules of few steps: the naive twin is slow."""
     monkeypatch.setattr(agenda, "ROW", ROW._replace(steps=8))
     monkeypatch.setattr(agenda, "NODE", NODE._replace(steps=3))
-    monkeypatch.setattr(agenda, "LONG", LONG._replace(steps=4))
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
@@ -407,7 +405,7 @@ def test_what_fails_gives_all_back_and_is_not_waited_for(short, monkeypatch):
 
 
 def test_schedules_go_down_and_batches_fit_the_memory():
-    for plan in (ROW, NODE, LONG):
+    for plan in (ROW, NODE):
         words = np.array([plan.at(step) for step in range(plan.steps)])
         assert words[0, 0] == pytest.approx(1 / plan.warm) and words[-1, 0] == pytest.approx(1 / plan.cold)
         assert (np.diff(words[:, 0]) > 0).all() and words[-1, 2] == pytest.approx(plan.short, rel=0.01)

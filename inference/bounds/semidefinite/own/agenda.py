@@ -16,7 +16,7 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.lift import Turn
 from dmcmc.inference.bounds.semidefinite.own.batch import Start
-from dmcmc.inference.bounds.semidefinite.own.cases import LONG, NODE, ROW, Case, Plan, utilities_of
+from dmcmc.inference.bounds.semidefinite.own.cases import NODE, ROW, Case, Plan, utilities_of
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
 from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, Part
 
@@ -37,7 +37,7 @@ class Stage(IntEnum):
     @property
     def plan(self) -> Plan:
         """Its schedule."""
-        return (ROW, LONG, NODE)[self]
+        return NODE if self == Stage.SPLIT else ROW
 
 
 class Item(NamedTuple):

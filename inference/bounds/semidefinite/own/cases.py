@@ -71,7 +71,6 @@ class Plan(NamedTuple):
 # some branches of the others do not settle.
 ROW = Plan(200, 0.05, 0.0007, 0.018, 0.0003, 0.6)
 NODE = Plan(60, 0.05, 0.0007, 0.018, 0.0003, 0.7)
-LONG = Plan(120, 0.02, 0.0005, 0.01, 0.0002, 0.5)
 
 
 def utilities_of(network: Network, cases: Sequence[Case]) -> tuple[Ints, Ints]:
