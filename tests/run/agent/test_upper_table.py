@@ -65,7 +65,7 @@ def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monke
 
 @pytest.mark.parametrize("gpu", [True, False])
 def test_squares_of_rows_own_are_waited_for_on_a_gpu_alone(monkeypatch, gpu):
-    monkeypatch.setattr(lift, "_LEAST_HIDDEN", 3)
+    monkeypatch.setattr(lift, "_LEAST_ON_GPU" if gpu else "_LEAST_HIDDEN", 3)
     monkeypatch.setattr(lift_rows, "on_gpu", lambda backend, seconds: gpu)
     tables = [Factor.of(p, [[0, 1], [1, 0]]) for p in ((0, 1), (1, 2), (0, 2), (2, 3))]
     local, above = LocalProblem(0, (3,), (0, 1, 2), tuple(tables), np.full(4, 2)), UpperTable()
