@@ -65,7 +65,7 @@ def measure(name: str, seconds: float, turn: float, say: Report) -> None:
     say(name)
     locals_, backend = divide(dmcmc.load(meeting(name))).locals, Backend("cuda", cores())
     start = time.perf_counter()
-    load_lifts(locals_)
+    load_lifts(locals_, backend)
     say(f"  kernels and libraries {time.perf_counter() - start:.1f} s")
     lifts = [Lift(DualState(local, triangles=False)) for local in locals_]
     start, first = time.perf_counter(), [LiftRequest(lift, None, None) for lift in lifts]

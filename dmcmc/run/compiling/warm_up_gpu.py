@@ -13,6 +13,7 @@ import numpy as np
 from dmcmc.inference.bounds.semidefinite.lift import suits
 from dmcmc.inference.bounds.tighten import load_kernels
 from dmcmc.inference.dpop.division import LocalProblem
+from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.execution.costs import COSTS
 from dmcmc.inference.execution.load import load_joins, load_matched
 from dmcmc.inference.minibuckets.matching import with_headroom
@@ -77,7 +78,7 @@ def _load_search(setup: Setup) -> None:
     load_chains(tiny_search_for(setup).ascent.graph)
 
 
-def _load_lifts(lifted: list[LocalProblem]) -> None:
+def _load_lifts(lifted: list[LocalProblem], backend: Backend) -> None:
     """Load what lifts use, if there may be any."""
     if not lifted:
         return
@@ -86,7 +87,7 @@ def _load_lifts(lifted: list[LocalProblem]) -> None:
 
     why = lift_problem()
     if why is None:
-        load_lifts(lifted)
+        load_lifts(lifted, backend)
     else:
         _LOG.info(f"dmcmc: semidefinite lifts stay on the CPU: {why}")
 
@@ -111,7 +112,7 @@ def _load(setup: Setup, mine: list[int]) -> None:
         load_matched(dtype)
     bounds = [(choice.bound, locals_[agent]) for agent, choice in choices]
     if there and setup.timed:
-        _load_lifts([local for bound, local in bounds if bound != "none" and suits(local, True)])
+        _load_lifts([local for bound, local in bounds if bound != "none" and suits(local, True)], setup.backend)
     load_kernels(bounds, setup.backend, (setup.config.budget.time or 0.0) * setup.backend.threads)
     for method in sorted({choice.method for _, choice in choices}):
         solver = registry.get(method)

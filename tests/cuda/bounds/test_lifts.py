@@ -16,10 +16,12 @@ from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import WORDS
 from dmcmc.inference.bounds.semidefinite.cuda.together import lift_on_gpu, load_lifts
 from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest
 from dmcmc.inference.bounds.semidefinite.own import agenda
+from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import NODE, Case, busiest_first, certified_alone
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.own.ground import Ground
+from dmcmc.inference.bounds.semidefinite.own.ground import Ground, slot_bytes
+from dmcmc.inference.bounds.semidefinite.own.steps import CaseShape
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
 from dmcmc.inference.bounds.semidefinite.row_tree import Part
 from dmcmc.inference.execution.backend import Backend
@@ -233,10 +235,22 @@ def test_seconds_end_steps(monkeypatch):
     assert there[1].steps >= 1
 
 
-def test_what_lifts_launch_is_loaded_before(launches):
+@pytest.mark.parametrize("wide", [1 << 31, 0])
+def test_what_lifts_launch_is_loaded_before(launches, monkeypatch, wide):
     _, launched = launches
-    load_lifts([dense_agent(7, hidden=3, most=4)])
+    monkeypatch.setattr(together, "_WIDE", wide)
+    monkeypatch.setattr(own_turn, "_MOST", 3)
+    monkeypatch.setattr(together, "_MOST_POINTS", 5)
+    load_lifts([dense_agent(7, hidden=3, most=4)], Backend("cuda"))
     ready = set(launched)
     there, _ = lifts()
     assert lift_on_gpu([LiftRequest(there[0], None, None)], Backend("cuda"), steps=1)
     assert {one[0] for one in launched} == {one[0] for one in ready}
+
+
+def test_squares_are_loaded_as_large_as_a_run_has_them():
+    small, large, room = CaseShape(1, 6, 4, 12), CaseShape(1, 45, 24, 540), 60 << 30
+    assert together._loaded_with(small, room) == (2, 0)
+    cases, points = together._loaded_with(large, room)
+    assert cases == own_turn.cases_at_once(large, room) > 2
+    assert points == int(together._POINTS * room) // slot_bytes(large)

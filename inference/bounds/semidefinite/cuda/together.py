@@ -18,6 +18,7 @@ from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import ROW, Case
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape, slot_bytes
+from dmcmc.inference.bounds.semidefinite.own.steps import CaseShape
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn, cases_at_once
 from dmcmc.inference.bounds.semidefinite.pace import as_long_as
 from dmcmc.inference.bounds.semidefinite.row_tree import Part
@@ -33,6 +34,7 @@ from dmcmc.inference.runtime.threads import run_parallel
 SHARED = 600  # steps of the square that all rows of an agent share: ten times as many would bring 0.3 % more
 _POINTS, _MOST_POINTS = 0.5, 1 << 17  # of the room goes to points that are kept; how many at most
 _LOADED = 16  # agents, at most, of a step that loads what all use
+_WIDE = 1 << 31  # bytes of an array: libraries have other kernels for larger ones
 _LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
 _LOG = logging.getLogger(__name__)
 
@@ -141,10 +143,14 @@ def _go_on_alone(turns: Sequence[Turn], backend: Backend, end: float) -> None:
 def _lay_out_own(turns: Sequence[Turn], backend: Backend, arrays: DeviceCases) -> None:
     """Lay out what agents' squares share, and room for points: it stays on the device as long as a lift is of use."""
     descents = [turn.opened.descent for turn in turns]
-    points = int(_POINTS * _room(backend))
-    ground = Ground(descents, arrays, min(_MOST_POINTS, points // slot_bytes(case_shape(descents))))
+    ground = Ground(descents, arrays, _points_kept(case_shape(descents), _room(backend)))
     for number, turn in enumerate(turns):
         turn.lift.own.ground, turn.lift.own.agent = ground, number
+
+
+def _points_kept(shape: CaseShape, room: int) -> int:
+    """Return how many points there is room for, in bytes."""
+    return min(_MOST_POINTS, int(_POINTS * room) // slot_bytes(shape))
 
 
 def _make_own(turns: Sequence[Turn], ground: Ground, backend: Backend, end: float) -> None:
@@ -163,7 +169,7 @@ def _make_own(turns: Sequence[Turn], ground: Ground, backend: Backend, end: floa
     )
 
 
-def load_lifts(locals_: Sequence[LocalProblem]) -> None:
+def load_lifts(locals_: Sequence[LocalProblem], backend: Backend) -> None:
     """Compile what such agents use on the GPU, or find it on disk; open the libraries for it.
 
     Kernels depend on how many numbers are added up, so this is a step of agents as large, of made-up utilities.
@@ -173,24 +179,40 @@ def load_lifts(locals_: Sequence[LocalProblem]) -> None:
     targets = [Target(descent.network.digits(np.arange(_rows_of(local))), np.zeros(_rows_of(local)))
                for descent, local in zip(descents, locals_, strict=True)]  # fmt: skip
     Batch(descents, targets, DeviceArrays(), rows=max(map(_rows_of, locals_))).run(_by_steps(1))
-    _load_own(descents[0])
+    _load_own(max(descents, key=lambda descent: descent.network.owner.size), backend)
 
 
-def _load_own(descent: Descent) -> None:
+def _load_own(descent: Descent, backend: Backend) -> None:
     """Do so for squares of rows' own: of two agents alike, since libraries compile less for one of anything."""
+    arrays = DeviceCases()
     try:
-        ground = Ground([descent, descent], DeviceCases(), 4)
-        starts = [Start(agent, Case(0), agent) for agent in (0, 1)]
+        cases, points = _loaded_with(case_shape([descent]), _room(backend))
+        ground = Ground([descent, descent], arrays, max(points, 2 * cases))
+        starts = [Start(b % 2, Case(0), b % 2) for b in range(cases)]
         for depth in (1, 2):
             batch = CaseBatch(ground, starts)
             batch.run(ROW._replace(steps=2), _by_steps(1))
             certificates(batch)
             if depth < len(ground.orders[0]):
-                slots, (first, second) = ground.keep(batch.steps.best, [0, 1]), ground.orders[0][:2]
+                slots, (first, second) = ground.keep(batch.steps.best, range(cases)), ground.orders[0][:2]
                 case = Case(0, ((first, 0),), Part(second, (0,)))
-                starts = [Start(agent, case, slot, fixes=True) for agent, slot in enumerate(slots)]
+                starts = [Start(b % 2, case, slot, fixes=True) for b, slot in enumerate(slots)]
     except Exception as error:  # it is found out again where it is to be of use
         _LOG.info(f"dmcmc: squares of rows' own are not loaded: {type(error).__name__}: {error}")
+    finally:
+        arrays.close()
+
+
+def _loaded_with(shape: CaseShape, room: int) -> tuple[int, int]:
+    """Return how many cases and points squares are loaded with: few, or as many as a run has where they are large.
+
+    Libraries compile anew for arrays that are larger than 2 GiB.
+    """
+    cases, points = cases_at_once(shape, room), _points_kept(shape, room)
+    return (
+        cases if 4 * cases * shape.m * max(shape.m, shape.r) > _WIDE else 2,
+        points if points * slot_bytes(shape) > _WIDE else 0,
+    )
 
 
 def _made_up(local: LocalProblem) -> Network:
@@ -206,9 +228,9 @@ def _made_up(local: LocalProblem) -> Network:
 
 
 def _from_nothing(network: Network, unit: float) -> tuple[Singles, Singles]:
-    """Return vectors and shifts that are 0."""
+    """Return vectors, about as long as they are, and shifts that are 0."""
     n, h = network.owner.size, network.starts.size - 1
-    return np.zeros((n, max(1, n // 3)), dtype=np.float32), np.zeros((h, n), dtype=np.float32)
+    return np.zeros((n, max(1, n // 2)), dtype=np.float32), np.zeros((h, n), dtype=np.float32)
 
 
 def _rows_of(local: LocalProblem) -> int:
