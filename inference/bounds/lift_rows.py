@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, suits
+from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, follows_search, suits
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import run_parallel
+
+_OVERTAKES = 20.0  # seconds: about twice what it takes a lift to be as far as a search that goes before it
 
 
 def on_gpu(backend: Backend, seconds: float) -> bool:
@@ -20,9 +22,10 @@ def on_gpu(backend: Backend, seconds: float) -> bool:
 
 
 def lift_of(local: LocalProblem, state: DualState, lift: Lift | None = None) -> Lift | None:
-    """Return a lift for an agent, that one if it has one; None where none would be of use."""
-    there = on_gpu(state.backend, state.backend.stop.left)
-    if not suits(local, there):
+    """Return a lift for an agent, that one if it has one; None where none would be of use in the time that is left."""
+    left = state.backend.stop.left
+    there = on_gpu(state.backend, left)
+    if not suits(local, there) or (follows_search(local) and left < _OVERTAKES):
         return None
     lift = lift or Lift(state)
     lift.own.expected = there

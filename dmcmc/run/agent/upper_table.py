@@ -15,7 +15,7 @@ from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.lift_rows import lift_of
 from dmcmc.inference.bounds.search_rows import row_search
-from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest
+from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, follows_search
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
@@ -37,6 +37,10 @@ class UpperTable:
         The search in its rows, None before there is one.
     slow : bool
         Whether a search would be too slow to close rows.
+    begun : float or None
+        The agent's part of the gap when the search began.
+    stalls : bool
+        Whether the search does not close rows.
     lifted : Lift or None
         The semidefinite lift of its rows, None before there is one.
     unlifted : bool
@@ -48,6 +52,8 @@ class UpperTable:
     state: BoundState | None = None
     searched: RowSearch | None = None
     slow: bool = False
+    begun: float | None = None
+    stalls: bool = False
     lifted: Lift | None = None
     unlifted: bool = False
     owed: float = 0.0
@@ -100,9 +106,11 @@ class UpperTable:
         return self.searched is None or not self.searched.exhausted
 
     def liftable(self, local: LocalProblem) -> bool:
-        """Return whether a semidefinite lift may lower its rows' bounds."""
+        """Return whether a semidefinite lift may lower its rows' bounds; a search may go first, until it stalls."""
         dual = self.dual
         if dual is None or self.unlifted:
+            return False
+        if follows_search(local) and self.searchable(local.rows) and not self.stalls:
             return False
         if self.lifted is None:
             self.lifted = lift_of(local, dual, getattr(self.state, "lift", None))

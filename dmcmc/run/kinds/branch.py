@@ -14,6 +14,8 @@ from dmcmc.run.kinds.protocol import Slice, Standing, Turn
 
 _SHARE, _MOST = 1 / 4, 1 << 34  # of the memory, and bytes, for the nodes of all agents of a rank
 
+_JUDGED, _HOLDS = 64, 0.5  # nodes of a row until searches are judged, and of the gap: they stall if that is still open
+
 
 class _Wanted(NamedTuple):
     """An agent's search: its part of the gap, and the nodes that had been worked on, before it."""
@@ -57,3 +59,23 @@ class Branch:
         for one, nodes in zip(wanted, worked, strict=True):
             one.turn.agent.take_searched(one.limits)
             slice.enter(self.name, one.turn, one.gap, took * nodes / sum(worked))
+        _judge(wanted, slice)
+
+
+def _judge(wanted: Sequence[_Wanted], slice: Slice) -> None:
+    """See whether searches stall: whether, after some nodes a row, most of the agents' gap is open that was at first.
+
+    They are judged together, since what comes in their place is made for all agents at once.
+    """
+    begun, now = 0.0, 0.0
+    for one in wanted:
+        agent, gap = one.turn.agent, slice.gap(one.turn.agent)
+        if one.gap is None or gap is None:
+            return
+        agent.above.begun = one.gap if agent.above.begun is None else agent.above.begun
+        begun, now = begun + agent.above.begun, now + gap
+    nodes = sum(one.request.search.nodes for one in wanted)
+    rows = sum(one.turn.agent.local.rows for one in wanted)
+    if nodes >= _JUDGED * rows and now > _HOLDS * begun:
+        for one in wanted:
+            one.turn.agent.above.stalls = True

@@ -238,6 +238,11 @@ def suits(local: LocalProblem, on_gpu: bool = False) -> bool:
     return sum(len(pair) == 2 for pair in pairs) >= _DENSE * len(hidden) * (len(hidden) - 1) / 2
 
 
+def follows_search(local: LocalProblem) -> bool:
+    """Return whether a search in an agent's rows goes first: it closes them where they are easy, and lifts do not."""
+    return len(local.hidden) < _LEAST_HIDDEN
+
+
 def compile_lift() -> None:
     """Compile what a lift uses."""
     tables = [Factor.of(scope, [[0, 1], [1, 0]]) for scope in ((0, 1), (1, 2), (0, 2))]

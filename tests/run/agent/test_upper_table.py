@@ -1,6 +1,7 @@
 """Rows are searched in, and lifted, where that can be of use in the time that is left."""
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +11,8 @@ from dmcmc import Factor
 from dmcmc.inference.bounds import lift_rows
 from dmcmc.inference.bounds.semidefinite import lift
 from dmcmc.inference.dpop.division import LocalProblem
-from dmcmc.inference.execution.backend import CPU
+from dmcmc.inference.execution.backend import CPU, Backend
+from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.run.agent.upper_table import UpperTable
 
 
@@ -65,7 +67,8 @@ def test_a_lift_that_would_take_too_long_to_be_of_use_is_given_up_for_good(monke
 
 @pytest.mark.parametrize("gpu", [True, False])
 def test_squares_of_rows_own_are_waited_for_on_a_gpu_alone(monkeypatch, gpu):
-    monkeypatch.setattr(lift, "_LEAST_ON_GPU" if gpu else "_LEAST_HIDDEN", 3)
+    for least in ("_LEAST_ON_GPU", "_LEAST_HIDDEN"):
+        monkeypatch.setattr(lift, least, 3)
     monkeypatch.setattr(lift_rows, "on_gpu", lambda backend, seconds: gpu)
     tables = [Factor.of(p, [[0, 1], [1, 0]]) for p in ((0, 1), (1, 2), (0, 2), (2, 3))]
     local, above = LocalProblem(0, (3,), (0, 1, 2), tuple(tables), np.full(4, 2)), UpperTable()
@@ -77,3 +80,22 @@ def test_squares_of_rows_own_are_waited_for_on_a_gpu_alone(monkeypatch, gpu):
     above.lifted.own.grown = True
     assert above.pay(1.0, brought=False) == (3.0 if gpu else 1.0)
     assert not above.lifted.own.young
+
+
+@pytest.mark.parametrize("seconds", [math.inf, 25.0, 15.0])
+def test_a_search_goes_before_a_lift_where_it_may_close_rows(monkeypatch, seconds):
+    monkeypatch.setattr(lift, "_LEAST_ON_GPU", 3)
+    monkeypatch.setattr(lift_rows, "on_gpu", lambda backend, seconds: True)
+    tables = [Factor.of(p, [[0, 1], [1, 0]]) for p in ((0, 1), (1, 2), (0, 2), (2, 3))]
+    local = LocalProblem(0, (3,), (0, 1, 2), tuple(tables), np.full(4, 2))
+    above, other = UpperTable(), UpperTable()
+    for one in (above, other):
+        one.start("triangles", local, Backend(stop=Stop(time.perf_counter() + seconds)))
+        assert one.searchable(local.rows) and not one.liftable(local) and not one.unlifted
+    above.stalls = other.slow = True
+    for one in (above, other):  # what it would take to overtake a search that goes before is left or not
+        assert one.liftable(local) == (seconds > 20) and one.unlifted == (seconds < 20)
+    monkeypatch.setattr(lift, "_LEAST_HIDDEN", 3)
+    many = UpperTable()
+    many.start("triangles", local, Backend())
+    assert many.liftable(local)

@@ -10,7 +10,9 @@ from dmcmc.inference.bounds.semidefinite.lift import LiftRequest
 from dmcmc.inference.bounds.semidefinite.progress import Progress
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
+from dmcmc.run.agent.upper_table import UpperTable
 from dmcmc.run.controller.offer import SEMIDEFINITE, Grant
+from dmcmc.run.kinds import branch
 from dmcmc.run.kinds.bound import Bound
 from dmcmc.run.kinds.branch import Branch
 from dmcmc.run.kinds.lift import SemidefiniteLift, soon_lifted
@@ -112,6 +114,25 @@ def test_what_lowers_the_same_rows_waits_until_squares_of_rows_own_show_what_the
         agent.may_search = True
     for kind in (Bound(), Branch()):
         assert [offer.agent for offer in kind.offers(Standing(agents, {0: 3.0, 1: 5.0}))] == [1]
+
+
+@pytest.mark.parametrize(
+    "nodes, left, stalls",
+    [(640, 6.0, True), (639, 6.0, False), (640, 5.0, False), (640, 0.0, False), (640, None, False)],
+)
+def test_searches_stall_together_where_most_of_the_gap_is_open_after_some_nodes_a_row(nodes, left, stalls):
+    agents = [SimpleNamespace(local=SimpleNamespace(rows=rows), above=UpperTable(begun=8.0)) for rows in (4, 6)]
+    agents[1].above.begun = None  # searched in for the first time: 4 of the gap were open
+    left_of = dict(zip(map(id, agents), (left, 1.0), strict=True))
+    work = Slice({}, lambda agent: left_of[id(agent)], Backend(), *[lambda seconds: 0.0] * 3)
+    requests = [SimpleNamespace(search=SimpleNamespace(nodes=count)) for count in (nodes, 0)]
+    wanted = [
+        branch._Wanted(Turn(agent, None, None), None, request, 4.0, 0)
+        for agent, request in zip(agents, requests, strict=True)
+    ]
+    branch._judge(wanted, work)
+    assert [agent.above.stalls for agent in agents] == [stalls] * 2
+    assert left is None or agents[1].above.begun == 4.0
 
 
 @pytest.mark.parametrize("gpu", [True, False])

@@ -76,6 +76,14 @@ class Agenda:
     def __init__(self, turns: Sequence[Turn], ground: Ground, most: int, left: Callable[[], float]) -> None:
         self._turns, self._ground, self._most, self._left = turns, ground, most, left
         self._begun = [turn.lift.state.bounds[turn.opened.rows] for turn in turns]
+        self._known: dict[tuple[int, int], list[Item]] = {}
+
+    def forget(self, item: Item | None = None) -> None:
+        """Take note that the tree of an item's row is another; or those of any."""
+        if item is None:
+            self._known.clear()
+        else:
+            self._known.pop((item.turn, item.row), None)
 
     def items(self) -> list[Item]:
         """Return leaves of rows that may be lowered, those first that are furthest beyond their rows' limits.
@@ -91,9 +99,13 @@ class Agenda:
             for row, bound, limit, before in sides:
                 if bound <= NEVER:
                     continue
-                for place, (leaf, own) in enumerate(self._open(number, row, bound)):
-                    beyond = (limit - before + agents * (before - own)) * unit
-                    found.append(Item(beyond, self._stage(leaf), number, row, place, leaf))
+                own = self._known.get((number, row))
+                if own is None:
+                    own = self._known[number, row] = []
+                    for at, (leaf, low) in enumerate(self._open(number, row, bound)):
+                        beyond = (limit - before + agents * (before - low)) * unit
+                        own.append(Item(beyond, self._stage(leaf), number, row, at, leaf))
+                found += own
         return sorted(found, key=lambda item: item[:5])
 
     def _stage(self, leaf: Leaf | None) -> Stage:

@@ -24,7 +24,6 @@ _LOG = logging.getLogger(__name__)
 _MOST = 512  # cases at a time: more are no quicker, and a turn may end in between
 _LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
 _TELLING = 32  # cases that tell the pace of others
-_LITTLE = 0.5  # of what leaves' branches are lower in the mean
 _KEPT = 0.75  # of the slots stay with those leaves that are furthest beyond, where all are taken
 
 
@@ -102,16 +101,16 @@ class OwnTurn:
         lift = self.turns[item.turn].lift
         own = lift.own
         own.made += len(starts)
+        self.agenda.forget(item)
         tree = own.trees.setdefault(item.row, RowTree())
         above = int(lift.state.bounds[item.row]) if item.leaf is None else item.leaf.bound
         bounds = [above if bound is None else min(above, bound) for bound in found]
-        little = _LITTLE * (above - sum(bounds) / max(1, len(bounds)))
         if item.leaf is not None:
             tree.remove(item.leaf)
         if item.stage != Stage.LONGER and item.leaf is not None:
             own.release(item.leaf)
         for start, bound, slot in zip(starts, bounds, slots, strict=True):
-            settled = item.stage != Stage.SPLIT or above - bound > little
+            settled = item.stage != Stage.SPLIT or bound < above
             new = Leaf(start.case.fixed, bound, start.case.part, slot, settled)
             if bound > NEVER:
                 tree.add(new)
@@ -156,6 +155,7 @@ class OwnTurn:
         found.sort(key=lambda one: one[:3])
         for _, number, _, leaf in found[: math.ceil((1 - _KEPT) * len(found))]:
             self.turns[number].lift.own.release(leaf)
+        self.agenda.forget()
 
     def _certified(self, batch: CaseBatch) -> list[int | None]:
         """Return exact bounds of a batch; the first ones from the device are looked at here as well."""
