@@ -109,7 +109,7 @@ def batch_of(arrays):
     found, _ = descents()
     ground, (u, v) = Ground(found[:2], arrays, 2), busiest_first(found[0].network)[:2]
     cases = [(0, Case(0)), (1, Case(1)), (0, Case(1, ((u, 0),), Part(v, (1,)))), (0, Case(0, ((v, 1), (u, 0))))]
-    return CaseBatch(ground, [Start(agent, case, agent) for agent, case in cases])
+    return CaseBatch(ground, [Start(agent, case, agent, 0.4 + b / 8) for b, (agent, case) in enumerate(cases)])
 
 
 @pytest.mark.parametrize("passes", range(1, 7))
@@ -135,7 +135,7 @@ def test_cases_end_where_their_naive_twins_do_and_certificates_are_those_of_the_
         batch = batch_of(arrays)
         assert batch.run(NODE._replace(steps=4), lambda made: 2) == 4
         bounds = certificates(batch)
-        for b, (agent, case, _, _) in enumerate(batch.starts):
+        for b, (agent, case, *_) in enumerate(batch.starts):
             assert bounds[b] == certified_alone(batch.ground.descents[agent], case, batch.point(b))
         ends.append(np.array(bounds) / [batch.ground.units[start.agent] for start in batch.starts])
     assert np.allclose(*ends, rtol=1e-2)

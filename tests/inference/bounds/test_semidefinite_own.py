@@ -17,7 +17,9 @@ from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
 from dmcmc.inference.bounds.semidefinite.own.agenda import Stage
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import (
+    DAMPED,
     NODE,
+    QUICK,
     ROW,
     Case,
     Plan,
@@ -130,7 +132,7 @@ def batch_of(descents, slots=50, ground=None):
     for (agent, row), slot in zip(rows, ground.keep(first.steps.best, range(len(rows))), strict=True):
         variable = ground.orders[agent][0]
         values = range(int(ground.sizes[agent, variable]))
-        starts += [Start(agent, Case(row, ((variable, value),)), slot, fixes=True) for value in values]
+        starts += [Start(agent, Case(row, ((variable, value),)), slot, QUICK, fixes=True) for value in values]
         starts.append(Start(agent, Case(row, (), Part(variable, tuple(values[1:] or values))), slot))
     return first, CaseBatch(ground, starts)
 
@@ -195,7 +197,7 @@ def test_what_is_left_of_a_case_is_its_bound_and_steps_lower_it():
 
 def test_slopes_are_those_of_what_is_left():
     batch, _ = batch_of(descents_of())
-    words = np.array([Plan(2, 0.3, 0.3, 1e-9, 1e-9, 0.6).at(0)] * 2, dtype=np.float32)
+    words = np.array([Plan(2, 0.3, 0.3, 1e-9, 1e-9).at(0)] * 2, dtype=np.float32)
     steps = batch.steps
     passes = steps.passes(words)
     steps.make(passes, 0, 1, 2)  # shifts are where the next step would begin
@@ -322,6 +324,25 @@ def test_branches_that_are_no_lower_than_their_leaf_lack_steps(short, monkeypatc
     assert len(starts) > 2 and [leaf.settled for leaf in tree.leaves] == [False] * 2 + [True] * (len(starts) - 2)
 
 
+@pytest.mark.parametrize("high", [0, 1])
+def test_agents_whose_branches_do_not_settle_go_slower(short, monkeypatch, high):
+    found, _ = lifts()
+    one = own_of(found, left=some(monkeypatch, 2))
+    one.run()
+    for turn in one.turns:  # after so few steps
+        turn.lift.own.unsettled = False
+    items = [item for item in one.agenda.items() if item.stage == Stage.SPLIT]
+    chosen = [next(item for item in items if item.turn == number) for number in (0, 1)]
+    starts = [one.agenda.starts(item) for item in chosen]
+    assert {start.damped for own in starts for start in own} == {QUICK}
+    bounds = [item.leaf.bound - 1 for item, own in zip(chosen, starts, strict=True) for _ in own]
+    if high:
+        bounds[-1] = chosen[1].leaf.bound
+    one._see_who_settles(chosen, starts, bounds)
+    assert [turn.lift.own.unsettled for turn in one.turns[:2]] == [False, bool(high)]
+    assert {start.damped for start in one.agenda.starts(chosen[1])} == {DAMPED if high else QUICK}
+
+
 def test_several_leaves_of_a_row_have_branches_at_once(short, monkeypatch):
     found, _ = lifts()
     own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1])).run()
@@ -408,8 +429,8 @@ def test_schedules_go_down_and_batches_fit_the_memory():
     for plan in (ROW, NODE):
         words = np.array([plan.at(step) for step in range(plan.steps)])
         assert words[0, 0] == pytest.approx(1 / plan.warm) and words[-1, 0] == pytest.approx(1 / plan.cold)
-        assert (np.diff(words[:, 0]) > 0).all() and words[-1, 2] == pytest.approx(plan.short, rel=0.01)
-    assert Plan(1, 0.1, 0.1, 1.0, 1.0, 0.6).at(0).step == pytest.approx(10)
+        assert (np.diff(words[:, 0]) > 0).all() and words[-1, 1] == pytest.approx(plan.short, rel=0.01)
+    assert Plan(1, 0.1, 0.1, 1.0, 1.0).at(0).step == pytest.approx(10)
     shape = case_shape(descents_of())
     assert cases_at_once(shape, 1 << 40) == 512 and cases_at_once(shape, 1000) < 1
     assert slot_bytes(shape) == 2 * (shape.m * shape.r + shape.h * shape.n) and shape.m % 8 == 0 < shape.m - shape.n

@@ -6,7 +6,7 @@ import numpy as np
 
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.cuda.case_kernels import DAMPED, EVEN, SLOPE, STEP
+from dmcmc.inference.bounds.semidefinite.cuda.case_kernels import EVEN, SLOPE, STEP
 from dmcmc.inference.bounds.semidefinite.own.steps import DEEP, LEAST_LENGTH, MOMENTUM, SPREAD, Passes
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
 
@@ -73,9 +73,9 @@ class _Naive:
             self.work.reached[b, u, other] = best + np.log(np.exp((table - best) * slope).sum(axis=0)) / slope
 
     def alone(self, at):
-        n, work, (slope, damped) = self.shape.n, self.work, self.schedule[at, [SLOPE, DAMPED]]
+        n, work, slope = self.shape.n, self.work, self.schedule[at, SLOPE]
         for b, sizes in enumerate(self.given.sizes):
-            there = np.flatnonzero(sizes).tolist()
+            there, damped = np.flatnonzero(sizes).tolist(), self.given.damped[b]
             for w in there:
                 places, others = self.places(b, w), [v for v in there if v != w]
                 products = work.products[b]

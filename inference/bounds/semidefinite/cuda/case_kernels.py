@@ -26,8 +26,8 @@ from dmcmc.inference.bounds.semidefinite.own.steps import DEEP, LEAST_LENGTH, MO
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
 from dmcmc.inference.runtime.compile import cuda_jit
 
-SLOPE, DAMPED, STEP, EVEN = range(4)  # what a step has
-WORDS = 4
+SLOPE, STEP, EVEN = range(3)  # what a step has
+WORDS = 3
 TOGETHER = 4  # numbers that a thread moves at once
 _LOW = np.float32(-1e30)
 
@@ -73,22 +73,22 @@ def alone_kernel(domain):
     d = np.uint32(domain)
 
     @cuda_jit(fastmath=True)
-    def alone(products, shifts, reached, values, sizes, tables, schedule, weights, best, variables, rows, at):
+    def alone(products, shifts, reached, values, sizes, tables, part, schedule, weights, best, variables, rows, at):
         """Shift what values reach in their tables towards their mean; set how much each value counts by itself.
 
         A block has one variable w of a case; its threads have a value of it each, and share the other variables.
 
         In: products (cases, m, m); values (cases, n), what each is worth by itself; sizes (cases, h); tables (cases,),
-        in how many tables a variable is, its own counted; schedule (steps, WORDS). In and out: shifts (cases, h, n);
-        reached (cases, h, n), less each table's best then. Out: weights (cases, m, m) of values and row; best
-        (cases, h).
+        in how many tables a variable is, its own counted; part (cases,) of the step; schedule (steps, WORDS). In and
+        out: shifts (cases, h, n); reached (cases, h, n), less each table's best then. Out: weights (cases, m, m) of
+        values and row; best (cases, h).
         """
         first = cuda.shared.array(MOST_THREADS, np.float32)
         second = cuda.shared.array(MOST_THREADS, np.float32)
         h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
         j, g, groups = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint32(cuda.blockDim.y)
         w, b = np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
-        deep, zero, damped = np.float32(-DEEP), np.float32(0), schedule[np.uint32(at * WORDS + DAMPED)]
+        deep, zero, damped = np.float32(-DEEP), np.float32(0), part[b]
         if sizes[b * h + w] > 0:  # the same for all of a block
             mine, start = j < sizes[b * h + w], np.uint32(g * d)
             own_at, found, taken = np.uint32(start + j), zero, zero

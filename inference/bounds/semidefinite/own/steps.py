@@ -36,8 +36,6 @@ class CaseStep(NamedTuple):
     ----------
     slope : float
         One over the temperature of maxima.
-    damped : float
-        Part of a star's step, as both variables of a pair make it.
     step : float
         Its length.
     even : float
@@ -45,7 +43,6 @@ class CaseStep(NamedTuple):
     """
 
     slope: float
-    damped: float
     step: float
     even: float
 
@@ -90,6 +87,8 @@ class CaseGiven(NamedTuple):
     values : (cases, n) float32
         What each is worth by itself.
     constants : (cases,) float64
+    damped : (cases,) float32
+        Part of a star's step, as both variables of a pair make it.
     """
 
     utilities: Any
@@ -98,6 +97,7 @@ class CaseGiven(NamedTuple):
     tables: Any
     values: Any
     constants: Any
+    damped: Any
 
 
 class CaseWork(NamedTuple):
@@ -184,7 +184,7 @@ class CaseArrays(Protocol):
         ...
 
     def passes(self, given: CaseGiven, work: CaseWork, schedule: Any, shape: CaseShape) -> Passes:
-        """Return the passes for the steps of a schedule, (steps, 4) of :class:`CaseStep`."""
+        """Return the passes for the steps of a schedule, (steps, 3) of :class:`CaseStep`."""
         ...
 
     def exact_products(self, vectors: Any) -> Any:
@@ -233,7 +233,7 @@ class CaseSteps:
         self.least = xp.full(cases, np.inf)
 
     def passes(self, schedule: Array) -> Passes:
-        """Return the passes for the steps of a schedule, (steps, 4) of :class:`CaseStep`."""
+        """Return the passes for the steps of a schedule, (steps, 3) of :class:`CaseStep`."""
         return self._arrays.passes(self._given, self.work, self._arrays.put(schedule), self.shape)
 
     def make(self, passes: Passes, first: int, last: int, steps: int) -> None:
