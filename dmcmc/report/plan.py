@@ -172,7 +172,7 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
     prices = [price for price in map(setup.exact_price, range(setup.problem.n_agents)) if price is not None]
-    from dmcmc.inference.bounds.semidefinite.lift import suits
+    from dmcmc.inference.bounds.semidefinite.lift import follows_search, suits
 
     offers = ["search the whole"]
     if prices:
@@ -188,13 +188,16 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     searched = sum(choice.bound.startswith(_ASCENTS) for choice in sampled)
     if searched:
         offers.append(f"branch in rows of {_agents(searched)} that ascent does not close")
-    lifted = sum(
-        choice.bound.startswith(_ASCENTS) and suits(local, _gpu_in_use(setup) and not _where_lifted(setup))
+    where = _where_lifted(setup)
+    lifted = [
+        local
         for choice, local in zip(setup.choices, setup.division.locals, strict=True)
-        if choice.method != "exact"
-    )
+        if choice.method != "exact" and choice.bound.startswith(_ASCENTS)
+        if suits(local, _gpu_in_use(setup) and not where)
+    ]
     if lifted:
-        offers.append(f"semidefinite lifts of {_agents(lifted)}{_where_lifted(setup)}")
+        later = ", once searches in rows stall" if all(map(follows_search, lifted)) else ""
+        offers.append(f"semidefinite lifts of {_agents(len(lifted))}{later}{where}")
     if setup.config.combine.method == "auto" and setup.config.combine.z == "auto":
         offers.append("combine with larger tables, if some are split")
     return tuple(offers)
