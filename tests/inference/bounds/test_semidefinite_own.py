@@ -343,6 +343,18 @@ def test_agents_whose_branches_do_not_settle_go_slower(short, monkeypatch, high)
     assert {start.damped for start in one.agenda.starts(chosen[1])} == {DAMPED if high else QUICK}
 
 
+@pytest.mark.parametrize("cut", [0, 1])
+def test_branches_of_fewer_steps_than_wanted_do_not_tell_who_settles(short, monkeypatch, cut):
+    found, _ = lifts()
+    one = own_of(found[:1], left=some(monkeypatch, 3), rows=np.array([1]))
+    for turn in one.turns:
+        turn.lift.own.exact = True
+    monkeypatch.setattr(CaseBatch, "run", lambda self, plan, more: plan.steps - cut)
+    monkeypatch.setattr(own_turn, "certificates", lambda batch: [None] * len(batch.starts))
+    one.run()
+    assert one.made[Stage.SPLIT] and any(turn.lift.own.unsettled for turn in one.turns) == (not cut)
+
+
 def test_several_leaves_of_a_row_have_branches_at_once(short, monkeypatch):
     found, _ = lifts()
     own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1])).run()

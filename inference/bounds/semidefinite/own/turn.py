@@ -86,14 +86,14 @@ class OwnTurn:
             made = batch.run(plan, as_long_as(self._left))
             found = self._certified(batch)
             slots = self._kept(batch, items, found)
+            if made == plan.steps and items[0].stage == Stage.SPLIT:  # those of fewer steps tell nothing
+                self._see_who_settles(items, starts, found)
             if made == plan.steps and len(cases) >= min(_TELLING, self._most):
                 took = time.perf_counter() - begun
                 for turn in self.turns:  # the first batch of a schedule has libraries and memory to wait for
                     pace = turn.lift.own.pace
                     pace[plan.steps] = took / (len(cases) * made) if plan.steps in pace else 0.0
         self.made[items[0].stage] += len(cases)
-        if items[0].stage == Stage.SPLIT:
-            self._see_who_settles(items, starts, found)
         at = 0
         for item, own in zip(items, starts, strict=True):
             self._take_in(item, own, found[at : at + len(own)], slots[at : at + len(own)])
