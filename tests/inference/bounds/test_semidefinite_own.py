@@ -350,7 +350,7 @@ def test_branches_of_fewer_steps_than_wanted_do_not_tell_who_settles(short, monk
     for turn in one.turns:
         turn.lift.own.exact = True
     monkeypatch.setattr(CaseBatch, "run", lambda self, plan, more: plan.steps - cut)
-    monkeypatch.setattr(own_turn, "certificates", lambda batch: [None] * len(batch.starts))
+    monkeypatch.setattr(own_turn, "certificates", lambda batch: [1 << 60] * len(batch.starts))
     one.run()
     assert one.made[Stage.SPLIT] and any(turn.lift.own.unsettled for turn in one.turns) == (not cut)
 
