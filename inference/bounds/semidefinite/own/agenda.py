@@ -22,7 +22,7 @@ from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, Part
 
 _PASSED = 1.0  # of the cases of a batch may be of another kind than the first row's and before the last of these
 _STEP, _PRODUCT = 2e-4, 2e-14  # seconds of a step at least, and for a pair of values and each vector: estimates
-_PARTS = 8  # of a variable's values that has twice as many, at least
+_PARTS = 4  # of a variable's values that has twice as many, at least
 _FIRST = 8  # of a row's leaves are looked at
 _USED = 0.8  # of the time that is left is planned with
 
