@@ -8,9 +8,8 @@ Where one of the branches is no lower than their leaf, it is steps that it lacks
 import math
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple
-
-import numpy as np
 
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
@@ -191,6 +190,7 @@ class Agenda:
             (worth,), _ = utilities_of(network, [Case(row, leaf.fixed)])
             values = [value for value in values if worth[first + value] >= THRESHOLD]
         if leaf.part is None and last - first >= 2 * _PARTS:
-            parts = [part.tolist() for part in np.array_split(values, _PARTS) if part.size]
-            return [Case(row, leaf.fixed, Part(variable, tuple(part))) for part in parts]
+            ends = [len(values) * number // _PARTS for number in range(_PARTS + 1)]
+            parts = [tuple(values[start:end]) for start, end in pairwise(ends) if start < end]
+            return [Case(row, leaf.fixed, Part(variable, part)) for part in parts]
         return [Case(row, (*leaf.fixed, (variable, value))) for value in values]

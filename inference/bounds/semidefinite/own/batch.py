@@ -115,19 +115,26 @@ class CaseBatch:
             at, place = put(which), put(np.array(places))
             constants[at] += values[at, place]
             values[at] += ground.pairs[put(self.agents[which]), place]
-        places = [
-            (b, start.case.part.variable * self.shape.d + value)
-            for b, start in enumerate(self.starts)
-            if start.case.part is not None
-            for value in start.case.part.others(int(ground.sizes[start.agent, start.case.part.variable]))
-        ]
-        if places:
-            which, own = np.array(places).T
-            values[put(which), put(own)] = DEAD
+        self._leave_parts(values)
         self.values, self.constants = values, ground.arrays.get(constants)
         units = ground.units[self.agents]
         worth = values.astype(np.float32) * put((1 / units).astype(np.float32))[:, None]
         return xp.where(values < THRESHOLD, np.float32(FORBIDDEN), worth), put(self.constants / units)
+
+    def _leave_parts(self, values: Any) -> None:
+        """Forbid what cases with a part of a variable's values have not, there."""
+        put, xp, d = self.ground.arrays.put, self.ground.arrays.module, self.shape.d
+        parts = [(b, start.case.part) for b, start in enumerate(self.starts) if start.case.part is not None]
+        if not parts:
+            return
+        gone = np.ones((len(parts), d), dtype=bool)
+        gone[
+            np.repeat(np.arange(len(parts)), [len(part.values) for _, part in parts]),
+            np.concatenate([part.values for _, part in parts]),
+        ] = False
+        at = put(np.array([[b] for b, _ in parts]))
+        places = put(np.array([[part.variable * d] for _, part in parts]) + np.arange(d))
+        values[at, places] = xp.where(put(gone), np.int64(DEAD), values[at, places])
 
     def _gathered(self, sizes: Any) -> tuple[Any, Any]:
         """Return where cases begin: points and shifts."""
