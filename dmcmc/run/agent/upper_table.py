@@ -38,9 +38,9 @@ class UpperTable:
     slow : bool
         Whether a search would be too slow to close rows.
     begun : float or None
-        The agent's part of the gap when the search began.
+        The agent's part of the gap when the search began, utility.
     stalls : bool
-        Whether the search does not close rows.
+        Whether most of that is still open after some nodes a row (:mod:`..kinds.branch`): then a lift may follow.
     lifted : Lift or None
         The semidefinite lift of its rows, None before there is one.
     unlifted : bool

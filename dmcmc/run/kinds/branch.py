@@ -13,7 +13,6 @@ from dmcmc.run.controller.offer import BRANCH, Grant, Offer
 from dmcmc.run.kinds.protocol import Slice, Standing, Turn
 
 _SHARE, _MOST = 1 / 4, 1 << 34  # of the memory, and bytes, for the nodes of all agents of a rank
-
 _JUDGED, _HOLDS = 64, 0.5  # nodes of a row until searches are judged, and of the gap: they stall if that is still open
 
 

@@ -29,7 +29,8 @@ class Progress:
     made : int
         Squares so far.
     unsettled : bool
-        Whether steps of branches are to be shorter: too many were no lower than what they are branches of.
+        Whether branches' values are to be made alike more slowly (:data:`.own.cases.DAMPED`): too many branches were no
+        lower than what they are branches of.
     expected : bool
         Whether there are to be any.
     grown : bool

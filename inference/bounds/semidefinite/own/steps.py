@@ -6,7 +6,7 @@ the slope of all vectors. So a step is two products of matrices, in half precisi
 passes between: what values reach in their tables, which are made alike (a step of all variables' stars at once), what
 values count alone and in pairs, and the vectors' step.
 
-All cases' arrays are as large: h variables of d values each, n = h·d values, m > n rows of r entries. What a case has
+All cases' arrays are as large: h variables of d values each, n = h·d values, m > n rows of r entries. What a case
 has not is 0 in its points and weights, and stays so; variables that are not there have no values.
 
 A step is Adam's (Kingma and Ba, 2015), but that all entries of a vector have one spread: bounds are as low, or lower,
