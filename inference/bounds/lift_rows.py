@@ -21,14 +21,18 @@ def on_gpu(backend: Backend, seconds: float) -> bool:
     return lift_problem() is None
 
 
+def worth_lifting(local: LocalProblem, backend: Backend) -> bool:
+    """Return whether a lift of an agent would be of use in the time that is left."""
+    left = backend.stop.left
+    return suits(local, on_gpu(backend, left)) and (left >= _OVERTAKES or not follows_search(local))
+
+
 def lift_of(local: LocalProblem, state: DualState, lift: Lift | None = None) -> Lift | None:
     """Return a lift for an agent, that one if it has one; None where none would be of use in the time that is left."""
-    left = state.backend.stop.left
-    there = on_gpu(state.backend, left)
-    if not suits(local, there) or (follows_search(local) and left < _OVERTAKES):
+    if not worth_lifting(local, state.backend):
         return None
     lift = lift or Lift(state)
-    lift.own.expected = there
+    lift.own.expected = on_gpu(state.backend, state.backend.stop.left)
     return lift
 
 

@@ -119,9 +119,19 @@ class Agent:
         return self.may_lift and self.above.lifted is not None and self.above.lifted.unknown
 
     @property
+    def may_follow_search(self) -> bool:
+        """Whether a lift follows once a search in its rows turns out to stall; that is not known yet."""
+        return self.enumerated and self.above.lift_follows(self.local)
+
+    @property
     def lifts_steadily(self) -> bool:
         """Whether a lift goes on where it was, and the same work again is never needed."""
         return self.above.lifted is not None and self.above.lifted.own.ground is not None
+
+    @property
+    def lifts_elsewhere(self) -> bool:
+        """Whether a lift is a GPU's, and leaves the cores to others."""
+        return self.above.lifted is not None and self.above.lifted.own.expected and not self.above.lifted.own.failed
 
     @property
     def awaits_squares(self) -> bool:

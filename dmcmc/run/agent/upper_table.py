@@ -13,7 +13,7 @@ from dmcmc.inference.bounds.branching.search import SWEEPS, Request, RowSearch
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
 from dmcmc.inference.bounds.dual.rounding import roundings
 from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.lift_rows import lift_of
+from dmcmc.inference.bounds.lift_rows import lift_of, worth_lifting
 from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, follows_search
 from dmcmc.inference.dpop.division import LocalProblem
@@ -116,6 +116,12 @@ class UpperTable:
             self.lifted = lift_of(local, dual, getattr(self.state, "lift", None))
             self.unlifted = self.lifted is None
         return self.lifted is not None and not self.lifted.exhausted
+
+    def lift_follows(self, local: LocalProblem) -> bool:
+        """Return whether a lift follows once the search in its rows turns out to stall; that is not known yet."""
+        if self.stalls or self.unlifted or self.dual is None or not follows_search(local):
+            return False
+        return worth_lifting(local, self.dual.backend)
 
     def quick_to_lift(self, seconds: float) -> bool:
         """Return whether so many seconds of one core show what a lift brings; if not, there is none."""

@@ -32,7 +32,7 @@ _NARROW, _PROOF = (
 )  # of the objective is a gap that is rather proven than closed; then hoped of bounds at least
 # Of what is hoped of lifts with squares of rows' own is hoped, at most, of ascent and search in the same rows, and of
 # what has last brought less than they: they bring more again as soon as the last rows are as far as the others.
-_BESIDE_LIFTS = {BOUND: 0.05, BRANCH: 0.05, SAMPLE: 0.05, SEARCH: 0.15}
+_BESIDE_LIFTS = {BOUND: 0.02, BRANCH: 0.02, SAMPLE: 0.03}
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -118,7 +118,8 @@ class Controller:
         that have squares of rows' own; others want long slices.
 
         A search engine goes on beside what is done; where that is nothing, the run waits for it. So does a search on
-        the GPU, for a part of the slice by what it may be hoped to bring beside all else.
+        the GPU, for a part of the slice by what it may be hoped to bring beside all else. The search on the cores goes
+        on beside lifts that leave those to it.
         """
         state = self._last
         assert state is not None, "enter comes first"
@@ -128,7 +129,10 @@ class Controller:
         hopes = self._hopes(offers, state)
         own = [offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)]
         seconds = self._slice(own, state, hopes)
-        grants = self._divided(own, state, seconds)
+        spared = self._spared(own)
+        grants = self._divided(spared or own, state, seconds)
+        if spared and any(grant.kind == SEMIDEFINITE for grant in grants):
+            grants = (*grants, Grant(SEARCH, None, 0.0))
         if grants and any(offer.kind == GPU_SEARCH for offer in offers):
             others = max((hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
             share = hopes[GPU_SEARCH] / (hopes[GPU_SEARCH] + others)
@@ -137,12 +141,18 @@ class Controller:
             return (*grants, Grant(BESIDE, None, 0.0 if grants else state.left))
         return grants
 
+    def _spared(self, offers: Sequence[Offer]) -> list[Offer]:
+        """Return all but the search, where that can go on beside lifts that may bring something; else nothing."""
+        others = [offer for offer in offers if offer.kind != SEARCH]
+        lifts = any(offer.spares and offer.kind == SEMIDEFINITE for offer in others)
+        return others if lifts and len(others) < len(offers) and self.ledger.may_bring(SEMIDEFINITE) else []
+
     def _hopes(self, offers: Sequence[Offer], state: State) -> dict[str, float]:
         """Return what is hoped of each kind; of bounds at least so much where next to nothing is open.
 
         Lifts that have squares of rows' own lower the same rows as ascent and search in rows: what one of them has done
         is of no use to the others, so that hardly anything is hoped of those as long as lifts bring something; nor of
-        sampling and the search where those have last brought less.
+        sampling where that has last brought less.
         """
         hopes = self.ledger.hopes_among({offer.kind for offer in offers})
         steady = any(offer.steady and offer.kind == SEMIDEFINITE for offer in offers)

@@ -29,6 +29,8 @@ class Offer:
         What stands in for a gain that is not known, beside those of other agents.
     steady : bool
         Whether it goes on where it was, so that several short turns are as good as a long one.
+    spares : bool
+        Whether it leaves most of the cores to others.
     """
 
     kind: str
@@ -37,10 +39,11 @@ class Offer:
     seconds: float | None = None
     weight: float = 1.0
     steady: bool = False
+    spares: bool = False
 
 
 class Grant(NamedTuple):
-    """An offer that is taken, with the seconds that it is given."""
+    """An offer that is taken, with the seconds that it is given: none to what goes on beside the others."""
 
     kind: str
     agent: int | None

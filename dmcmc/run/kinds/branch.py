@@ -14,6 +14,7 @@ from dmcmc.run.kinds.protocol import Slice, Standing, Turn
 
 _SHARE, _MOST = 1 / 4, 1 << 34  # of the memory, and bytes, for the nodes of all agents of a rank
 _JUDGED, _HOLDS = 64, 0.5  # nodes of a row until searches are judged, and of the gap: they stall if that is still open
+_LOOK = 0.5  # seconds between two looks at whether they do, where something may follow
 
 
 class _Wanted(NamedTuple):
@@ -40,7 +41,10 @@ class Branch:
         ]
 
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Search in the rows of all agents that are granted something, in all of their seconds together."""
+        """Search in the rows of all agents that are granted something, in all of their seconds together.
+
+        Where searches stall, and a lift may follow, it need not wait until those are over.
+        """
         own, agents = slice.own(grants), max(1, len(slice.turns))
         start, seconds = time.perf_counter(), sum(given for _, given in own)
         room, left = ACCOUNT.part(_SHARE, _MOST) // agents, slice.backend.stop.left * slice.backend.threads / agents
@@ -52,17 +56,23 @@ class Branch:
                 request = turn.agent.row_search(turn.limits, seconds, room, left)
                 if request is not None:
                     wanted.append(_Wanted(turn, turn.limits, request, slice.gap(turn.agent), request.search.nodes))
-        search_rows([one.request for one in wanted], seconds)
+        while wanted:
+            left = seconds - (time.perf_counter() - start)
+            judges = any(one.turn.agent.may_follow_search for one in wanted)
+            search_rows([one.request for one in wanted], min(left, _LOOK) if judges else left)
+            for one in wanted:
+                one.turn.agent.take_searched(one.limits)
+            over = not judges or left <= _LOOK or all(one.request.search.exhausted for one in wanted)
+            if (judges and _stall(wanted, slice)) or over or slice.backend.stop.over:
+                break
         worked = [max(1, one.request.search.nodes - one.nodes) for one in wanted]
         took = time.perf_counter() - start
         for one, nodes in zip(wanted, worked, strict=True):
-            one.turn.agent.take_searched(one.limits)
             slice.enter(self.name, one.turn, one.gap, took * nodes / sum(worked))
-        _judge(wanted, slice)
 
 
-def _judge(wanted: Sequence[_Wanted], slice: Slice) -> None:
-    """See whether searches stall: whether, after some nodes a row, most of the agents' gap is open that was at first.
+def _stall(wanted: Sequence[_Wanted], slice: Slice) -> bool:
+    """Return whether searches stall: whether, after some nodes a row, most of agents' gap is open that was at first.
 
     They are judged together, since what comes in their place is made for all agents at once.
     """
@@ -70,11 +80,12 @@ def _judge(wanted: Sequence[_Wanted], slice: Slice) -> None:
     for one in wanted:
         agent, gap = one.turn.agent, slice.gap(one.turn.agent)
         if one.gap is None or gap is None:
-            return
+            return False
         agent.above.begun = one.gap if agent.above.begun is None else agent.above.begun
         begun, now = begun + agent.above.begun, now + gap
     nodes = sum(one.request.search.nodes for one in wanted)
     rows = sum(one.turn.agent.local.rows for one in wanted)
-    if nodes >= _JUDGED * rows and now > _HOLDS * begun:
-        for one in wanted:
-            one.turn.agent.above.stalls = True
+    stall = nodes >= _JUDGED * rows and now > _HOLDS * begun
+    for one in wanted:
+        one.turn.agent.above.stalls |= stall
+    return stall

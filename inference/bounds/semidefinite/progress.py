@@ -28,9 +28,6 @@ class Progress:
         By the steps of a schedule: seconds of a step of one case, as measured last; 0 where that was not telling.
     made : int
         Squares so far.
-    unsettled : bool
-        Whether branches' values are to be made alike more slowly (:data:`.own.cases.DAMPED`): too many branches were no
-        lower than what they are branches of.
     expected : bool
         Whether there are to be any.
     grown : bool
@@ -46,7 +43,6 @@ class Progress:
     agent: int = 0
     pace: dict[int, float] = field(default_factory=dict)
     made: int = 0
-    unsettled: bool = False
     expected: bool = False
     grown: bool = False
     exact: bool | None = None

@@ -109,7 +109,7 @@ def batch_of(arrays):
     found, _ = descents()
     ground, (u, v) = Ground(found[:2], arrays, 2), busiest_first(found[0].network)[:2]
     cases = [(0, Case(0)), (1, Case(1)), (0, Case(1, ((u, 0),), Part(v, (1,)))), (0, Case(0, ((v, 1), (u, 0))))]
-    return CaseBatch(ground, [Start(agent, case, agent, 0.4 + b / 8) for b, (agent, case) in enumerate(cases)])
+    return CaseBatch(ground, [Start(agent, case, agent) for agent, case in cases])
 
 
 @pytest.mark.parametrize("passes", range(1, 7))

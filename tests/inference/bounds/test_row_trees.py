@@ -14,11 +14,8 @@ from dmcmc.inference.bounds.semidefinite.lift import Lift
 from dmcmc.inference.bounds.semidefinite.own import agenda
 from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
 from dmcmc.inference.bounds.semidefinite.own.agenda import Stage
-from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch
 from dmcmc.inference.bounds.semidefinite.own.cases import (
-    DAMPED,
     NODE,
-    QUICK,
     ROW,
 )
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
@@ -114,37 +111,6 @@ def test_branches_that_are_no_lower_than_their_leaf_lack_steps(short, monkeypatc
     bounds = [above + 5 if b == 0 else None if b == 1 else above - b for b in range(len(starts))]
     one._take_in(item, starts, bounds, [None] * len(starts))
     assert len(starts) > 2 and [leaf.settled for leaf in tree.leaves] == [False] * 2 + [True] * (len(starts) - 2)
-
-
-@pytest.mark.parametrize("high", [0, 1])
-def test_agents_whose_branches_do_not_settle_go_slower(short, monkeypatch, high):
-    found, _ = lifts()
-    one = own_of(found, left=some(monkeypatch, 2))
-    one.run()
-    for turn in one.turns:  # after so few steps
-        turn.lift.own.unsettled = False
-    items = [item for item in one.agenda.items() if item.stage == Stage.SPLIT]
-    chosen = [next(item for item in items if item.turn == number) for number in (0, 1)]
-    starts = [one.agenda.starts(item) for item in chosen]
-    assert {start.damped for own in starts for start in own} == {QUICK}
-    bounds = [item.leaf.bound - 1 for item, own in zip(chosen, starts, strict=True) for _ in own]
-    if high:
-        bounds[-1] = chosen[1].leaf.bound
-    one._see_who_settles(chosen, starts, bounds)
-    assert [turn.lift.own.unsettled for turn in one.turns[:2]] == [False, bool(high)]
-    assert {start.damped for start in one.agenda.starts(chosen[1])} == {DAMPED if high else QUICK}
-
-
-@pytest.mark.parametrize("cut", [0, 1])
-def test_branches_of_fewer_steps_than_wanted_do_not_tell_who_settles(short, monkeypatch, cut):
-    found, _ = lifts()
-    one = own_of(found[:1], left=some(monkeypatch, 3), rows=np.array([1]))
-    for turn in one.turns:
-        turn.lift.own.exact = True
-    monkeypatch.setattr(CaseBatch, "run", lambda self, plan, more: plan.steps - cut)
-    monkeypatch.setattr(own_turn, "certificates", lambda batch: [1 << 60] * len(batch.starts))
-    one.run()
-    assert one.made[Stage.SPLIT] and any(turn.lift.own.unsettled for turn in one.turns) == (not cut)
 
 
 def test_several_leaves_of_a_row_have_branches_at_once(short, monkeypatch):

@@ -15,7 +15,6 @@ from dmcmc.inference.bounds.semidefinite.lift import Lift
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import (
     NODE,
-    QUICK,
     ROW,
     Case,
     Plan,
@@ -40,7 +39,7 @@ def batch_of(descents, slots=50, ground=None):
     for (agent, row), slot in zip(rows, ground.keep(first.steps.best, range(len(rows))), strict=True):
         variable = ground.orders[agent][0]
         values = range(int(ground.sizes[agent, variable]))
-        starts += [Start(agent, Case(row, ((variable, value),)), slot, QUICK, fixes=True) for value in values]
+        starts += [Start(agent, Case(row, ((variable, value),)), slot, fixes=True) for value in values]
         starts.append(Start(agent, Case(row, (), Part(variable, tuple(values[1:] or values))), slot))
     return first, CaseBatch(ground, starts)
 

@@ -11,7 +11,7 @@ from dmcmc.inference.bounds.semidefinite.progress import Progress
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.run.agent.upper_table import UpperTable
-from dmcmc.run.controller.offer import SEMIDEFINITE, Grant
+from dmcmc.run.controller.offer import BRANCH, SEMIDEFINITE, Grant
 from dmcmc.run.kinds import branch
 from dmcmc.run.kinds.bound import Bound
 from dmcmc.run.kinds.branch import Branch
@@ -25,6 +25,7 @@ class Pretending:
     def __init__(self, known, quick=True, needs=0.0):
         self.may_improve = self.may_lift = True
         self.awaits_lift, self.awaits_squares, self.lifts_steadily, self.made = not known, False, False, 0
+        self.lifts_elsewhere = False
         self.weight, self.left, self.given, self.paid = 1.0, 10.0, [], []
         self.above = SimpleNamespace(
             exhausted=False,
@@ -46,6 +47,23 @@ class Pretending:
 
     def take_lifted(self, limits):
         self.left -= 4.0
+
+
+class Searched:
+    """An agent of three rows that are searched in."""
+
+    def __init__(self, search):
+        self.above, self.local, self.search = UpperTable(), SimpleNamespace(rows=3), search
+
+    @property
+    def may_follow_search(self):
+        return self.above.lift_follows(self.local)
+
+    def row_search(self, limits, seconds, room, left):
+        return SimpleNamespace(search=self.search)
+
+    def take_searched(self, limits):
+        pass
 
 
 def slice_of(agents, threads):
@@ -130,9 +148,39 @@ def test_searches_stall_together_where_most_of_the_gap_is_open_after_some_nodes_
         branch._Wanted(Turn(agent, None, None), None, request, 4.0, 0)
         for agent, request in zip(agents, requests, strict=True)
     ]
-    branch._judge(wanted, work)
+    assert branch._stall(wanted, work) == stalls
     assert [agent.above.stalls for agent in agents] == [stalls] * 2
     assert left is None or agents[1].above.begun == 4.0
+
+
+@pytest.mark.parametrize(
+    "follows, closes, looks, nodes", [(True, 0.0, 3, 60), (True, 1.5, 4, 80), (False, 0.0, 1, 80), (True, 8.0, 2, 40)]
+)
+def test_a_turn_of_searches_ends_as_soon_as_they_stall_where_a_lift_may_follow(
+    monkeypatch, follows, closes, looks, nodes
+):
+    """A look's nodes are 20 for 20 a row's, of 3 rows; each closes a part of a gap of 8; all of it is exhausted."""
+    monkeypatch.setattr(branch, "_JUDGED", 20)
+    monkeypatch.setattr(branch, "bring_together", lambda duals, seconds: None)
+    clock, asked, gap = [0.0], list[float](), [8.0]
+    monkeypatch.setattr(branch, "time", SimpleNamespace(perf_counter=lambda: clock[0]))
+    search = SimpleNamespace(nodes=0, exhausted=False)
+
+    def search_rows(requests, seconds):
+        asked.append(seconds)
+        clock[0] += seconds
+        search.nodes += round(40 * seconds)
+        gap[0] = max(0.0, gap[0] - closes)
+        search.exhausted = len(asked) == 2 and closes == 8.0
+
+    monkeypatch.setattr(branch, "search_rows", search_rows)
+    monkeypatch.setattr(UpperTable, "lift_follows", lambda self, local: follows and not self.stalls)
+    agent = Searched(search)
+    work = Slice({0: Turn(agent, None, None, [9.0])}, lambda _: gap[0], Backend(), *[lambda seconds: 0.0] * 3)
+    Branch().carry_out(work, [Grant(BRANCH, 0, 2.0)])
+    (brought,) = work.brought
+    assert (len(asked), search.nodes, agent.above.stalls) == (looks, nodes, follows and not closes)
+    assert brought.seconds == pytest.approx(sum(asked)) and brought.closed == pytest.approx(8.0 - gap[0])
 
 
 @pytest.mark.parametrize("gpu", [True, False])

@@ -7,7 +7,7 @@ import numpy as np
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.cuda.case_kernels import EVEN, SLOPE, STEP
-from dmcmc.inference.bounds.semidefinite.own.steps import DEEP, LEAST_LENGTH, MOMENTUM, SPREAD, Passes
+from dmcmc.inference.bounds.semidefinite.own.steps import DAMPED, DEEP, LEAST_LENGTH, MOMENTUM, SPREAD, Passes
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
 
 
@@ -62,7 +62,7 @@ class _Naive:
             for u, v in permutations(np.flatnonzero(sizes).tolist(), 2):
                 mine, other = self.places(b, u), self.places(b, v)
                 table = self.given.utilities[self.given.agents[b]][np.ix_(mine, other)]
-                table = table + 2 * self.work.products[b][np.ix_(mine, other)]
+                table = table + 2 * self.work.products[b][np.ix_(mine, other)].astype(np.float32)
                 shifts = self.work.shifts[b]
                 yield b, u, v, mine, other, table - shifts[v, mine][:, None] - shifts[u, other]
 
@@ -75,10 +75,10 @@ class _Naive:
     def alone(self, at):
         n, work, slope = self.shape.n, self.work, self.schedule[at, SLOPE]
         for b, sizes in enumerate(self.given.sizes):
-            there, damped = np.flatnonzero(sizes).tolist(), self.given.damped[b]
+            there = np.flatnonzero(sizes).tolist()
             for w in there:
                 places, others = self.places(b, w), [v for v in there if v != w]
-                products = work.products[b]
+                products = work.products[b].astype(np.float32)
                 own = np.diag(products)[places] + 2 * products[places, n] + self.given.values[b, places]
                 own = own + sum(work.shifts[b, v, places] for v in others)
                 reached = {v: work.reached[b, v, places] for v in others}
@@ -86,8 +86,8 @@ class _Naive:
                 mean = (np.maximum(own - own.max(), -DEEP) + sum(reached.values())) / len(there)
                 for v, x in reached.items():
                     work.reached[b, v, places] = x
-                    work.shifts[b, v, places] += damped * (x - mean)
-                    own = own + damped * (x - mean)
+                    work.shifts[b, v, places] += DAMPED * (x - mean)
+                    own = own + DAMPED * (x - mean)
                 share = np.exp((own - own.max()) * slope)
                 share /= share.sum()
                 weights = work.weights[b]

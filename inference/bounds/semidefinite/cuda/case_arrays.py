@@ -25,7 +25,7 @@ class DeviceCases(DeviceArrays):
         over_pairs, over_values = (blocks // h, h, shape.cases), (1, h, shape.cases)
         tables = given.utilities, given.agents, work.products, work.shifts, given.sizes, schedule
         alone = (
-            work.products, work.shifts, work.reached, given.values, given.sizes, given.tables, given.damped, schedule,
+            work.products, work.shifts, work.reached, given.values, given.sizes, given.tables, schedule,
             work.weights, work.best, h, m,
         )  # fmt: skip
         move = work.points, work.halves, work.slopes, work.means, work.spreads, schedule, vectors, shape.r

@@ -22,7 +22,7 @@ from numba import cuda
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MOST_THREADS
-from dmcmc.inference.bounds.semidefinite.own.steps import DEEP, LEAST_LENGTH, MOMENTUM, SPREAD
+from dmcmc.inference.bounds.semidefinite.own.steps import DAMPED, DEEP, LEAST_LENGTH, MOMENTUM, SPREAD
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
 from dmcmc.inference.runtime.compile import cuda_jit
 
@@ -56,7 +56,7 @@ def reach_kernel(domain):
             slope, taken = schedule[np.uint32(at * WORDS + SLOPE)], shifts[mine]
             best, total, two = _LOW, np.float32(0), np.float32(2)
             for i in range(domain):
-                x = utilities[worth] + two * products[place] - shifts[np.uint32(given + i)] - taken
+                x = utilities[worth] + two * np.float32(products[place]) - shifts[np.uint32(given + i)] - taken
                 column[i] = x
                 best = max(best, x)
                 worth, place = np.uint32(worth + n), np.uint32(place + m)
@@ -73,22 +73,22 @@ def alone_kernel(domain):
     d = np.uint32(domain)
 
     @cuda_jit(fastmath=True)
-    def alone(products, shifts, reached, values, sizes, tables, part, schedule, weights, best, variables, rows, at):
+    def alone(products, shifts, reached, values, sizes, tables, schedule, weights, best, variables, rows, at):
         """Shift what values reach in their tables towards their mean; set how much each value counts by itself.
 
         A block has one variable w of a case; its threads have a value of it each, and share the other variables.
 
         In: products (cases, m, m); values (cases, n), what each is worth by itself; sizes (cases, h); tables (cases,),
-        in how many tables a variable is, its own counted; part (cases,) of the step; schedule (steps, WORDS). In and
-        out: shifts (cases, h, n); reached (cases, h, n), less each table's best then. Out: weights (cases, m, m) of
-        values and row; best (cases, h).
+        in how many tables a variable is, its own counted; schedule (steps, WORDS). In and out: shifts (cases, h, n);
+        reached (cases, h, n), less each table's best then. Out: weights (cases, m, m) of values and row; best
+        (cases, h).
         """
         first = cuda.shared.array(MOST_THREADS, np.float32)
         second = cuda.shared.array(MOST_THREADS, np.float32)
         h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
         j, g, groups = np.uint32(cuda.threadIdx.x), np.uint32(cuda.threadIdx.y), np.uint32(cuda.blockDim.y)
         w, b = np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
-        deep, zero, damped = np.float32(-DEEP), np.float32(0), part[b]
+        deep, zero, damped = np.float32(-DEEP), np.float32(0), np.float32(DAMPED)
         if sizes[b * h + w] > 0:  # the same for all of a block
             mine, start = j < sizes[b * h + w], np.uint32(g * d)
             own_at, found, taken = np.uint32(start + j), zero, zero
@@ -123,8 +123,8 @@ def alone_kernel(domain):
             line, column = np.uint32((b * m + w * d + j) * m), np.uint32(w * d + j)
             own = _LOW
             if mine:
-                own = products[np.uint32(line + column)] + taken + np.float32(2) * products[np.uint32(line + n)]
-                own += values[np.uint32(b * n + column)]
+                own = np.float32(2) * np.float32(products[np.uint32(line + n)]) + values[np.uint32(b * n + column)]
+                own += np.float32(products[np.uint32(line + column)]) + taken
             first[own_at] = own
             cuda.syncthreads()
             top, many = _LOW, tables[b]
@@ -187,7 +187,7 @@ def smooth_kernel(domain):
             place, worth = entry, np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
             given, taken = np.uint32((b * h + v) * n + u * d), shifts[np.uint32((b * h + u) * n + v * d + j)]
             for i in range(domain):
-                x = utilities[worth] + two * products[place] - shifts[np.uint32(given + i)] - taken
+                x = utilities[worth] + two * np.float32(products[place]) - shifts[np.uint32(given + i)] - taken
                 column[i] = x
                 best = max(best, x)
                 worth, place = np.uint32(worth + n), np.uint32(place + m)

@@ -15,7 +15,7 @@ from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.lift import Turn
 from dmcmc.inference.bounds.semidefinite.own.batch import Start
-from dmcmc.inference.bounds.semidefinite.own.cases import DAMPED, NODE, QUICK, ROW, Case, Plan, utilities_of
+from dmcmc.inference.bounds.semidefinite.own.cases import NODE, ROW, Case, Plan, utilities_of
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
 from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, Part
 
@@ -177,8 +177,8 @@ class Agenda:
         assert leaf.slot is not None
         if not leaf.settled:
             return [Start(own.agent, Case(item.row, leaf.fixed, leaf.part), leaf.slot)]
-        cases, damped = self._branches(own.agent, item.row, leaf), DAMPED if own.unsettled else QUICK
-        return [Start(own.agent, case, leaf.slot, damped, fixes=case.part is None) for case in cases]
+        cases = self._branches(own.agent, item.row, leaf)
+        return [Start(own.agent, case, leaf.slot, fixes=case.part is None) for case in cases]
 
     def _branches(self, agent: int, row: int, leaf: Leaf) -> list[Case]:
         """Return a leaf's branches: cases with parts of the values of the next variable, or with each of them."""

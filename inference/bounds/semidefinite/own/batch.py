@@ -10,7 +10,7 @@ from dmcmc.inference.bounds.dual.tables.entries import DEAD, THRESHOLD
 from dmcmc.inference.bounds.semidefinite.batch import apart
 from dmcmc.inference.bounds.semidefinite.descent import DEAD as FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.descent import Point
-from dmcmc.inference.bounds.semidefinite.own.cases import DAMPED, Case, Plan, shared_start
+from dmcmc.inference.bounds.semidefinite.own.cases import Case, Plan, shared_start
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
 from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseSteps
 from dmcmc.inference.runtime.types import Ints
@@ -24,8 +24,6 @@ class Start(NamedTuple):
     agent : int
     case : Case
     slot : int
-    damped : float
-        As in :class:`.steps.CaseGiven`.
     fixes : bool
         Whether the point is of the case without its last variable fixed; its own otherwise, or in the agent's slot that
         of all of its rows.
@@ -34,7 +32,6 @@ class Start(NamedTuple):
     agent: int
     case: Case
     slot: int
-    damped: float = DAMPED
     fixes: bool = False
 
 
@@ -78,7 +75,6 @@ class CaseBatch:
             put(self.there.sum(axis=1).astype(np.float32)),
             worth,
             levels,
-            put(np.array([start.damped for start in starts], dtype=np.float32)),
         )
         self.steps = CaseSteps(self.shape, given, *self._gathered(sizes), ground.arrays)
 

@@ -67,9 +67,6 @@ class Plan(NamedTuple):
 # Tried on rows of meetings with both kinds of utilities and 25 and 50 variables.
 ROW = Plan(200, 0.05, 0.0007, 0.018, 0.0003)
 NODE = Plan(60, 0.05, 0.0007, 0.024, 0.0003)
-# Parts of a star's step: with the larger one branches end lower where utilities are uniform; of preferences most do not
-# settle.
-DAMPED, QUICK = 0.6, 0.7
 
 
 def utilities_of(network: Network, cases: Sequence[Case]) -> tuple[Ints, Ints]:

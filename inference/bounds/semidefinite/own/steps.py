@@ -2,9 +2,10 @@
 
 With the row's vector below those of values, the Gram matrix of all of them has each pair's products, each value's with
 the row, and the row's own; with what entries count below and beside those of pairs, their product with the points is
-the slope of all vectors. So a step is two products of matrices, in half precision (11 bits, sums in single), and four
-passes between: what values reach in their tables, which are made alike (a step of all variables' stars at once), what
-values count alone and in pairs, and the vectors' step.
+the slope of all vectors. So a step is two products of matrices, in half precision (11 bits, sums in single), and six
+passes between: what values reach in their tables, which are made alike (a step of all variables' stars at once), both
+twice; what values count in pairs; and the vectors' step. Both variables of a pair make its values alike at once, each
+without knowing of the other: what that leaves wrong is put right the second time.
 
 All cases' arrays are as large: h variables of d values each, n = h·d values, m > n rows of r entries. What a case
 has not is 0 in its points and weights, and stays so; variables that are not there have no values.
@@ -22,6 +23,7 @@ from dmcmc.inference.bounds.semidefinite.descent import LOOK
 from dmcmc.inference.runtime.types import Array
 
 DEEP = 50.0  # units: a value is not taken for worse than the best of its variable by more
+DAMPED, STARS = 0.8, 2  # part of a star's step that is made; how often stars are made alike in a step
 MOMENTUM, SPREAD = 0.9, 0.6  # of slopes, and of a vector's mean square of them
 LEAST_LENGTH = 1e-6  # of slopes, as Adam has it
 _LATE = 0.5  # of the steps: before, none is the best
@@ -68,7 +70,7 @@ class CaseShape(NamedTuple):
     @property
     def bytes(self) -> int:
         """Of a batch, about."""
-        per_case = 6 * self.m**2 + 20 * self.m * self.r + 12 * self.h * self.n + 16 * self.n
+        per_case = 4 * self.m**2 + 20 * self.m * self.r + 12 * self.h * self.n + 16 * self.n
         return self.cases * per_case
 
 
@@ -87,8 +89,6 @@ class CaseGiven(NamedTuple):
     values : (cases, n) float32
         What each is worth by itself.
     constants : (cases,) float64
-    damped : (cases,) float32
-        Part of a star's step, as both variables of a pair make it.
     """
 
     utilities: Any
@@ -97,7 +97,6 @@ class CaseGiven(NamedTuple):
     tables: Any
     values: Any
     constants: Any
-    damped: Any
 
 
 class CaseWork(NamedTuple):
@@ -113,7 +112,7 @@ class CaseWork(NamedTuple):
         Where they go down, and the means of that so far.
     spreads : (cases, m) float32
         Of vectors: means of slopes' squares so far.
-    products : (cases, m, m) float32
+    products : (cases, m, m) float16
         Of points.
     weights : (cases, m, m) float16
         How much entries count.
@@ -226,7 +225,7 @@ class CaseSteps:
         halves = points.astype(np.float16)
         self.work = CaseWork(
             points, halves, xp.zeros_like(halves), xp.zeros_like(halves), empty(m),
-            empty(m, m), empty(m, m, dtype=np.float16), shifts, empty(h, n), empty(h), empty(h, h),
+            empty(m, m, dtype=np.float16), empty(m, m, dtype=np.float16), shifts, empty(h, n), empty(h), empty(h, h),
         )  # fmt: skip
         self.work.weights[:, n, n] = 1
         self.best = points.copy(), shifts.copy()
@@ -252,13 +251,16 @@ class CaseSteps:
 
     def _look(self, passes: Passes, at: int) -> None:
         """Find what entries count here."""
-        for one in passes[:4]:
-            one(at)
+        passes.multiply(at)
+        for _ in range(STARS):
+            passes.reach(at)
+            passes.alone(at)
+        passes.smooth(at)
 
     def _keep(self) -> None:
         """Keep the points of cases that are better than before."""
         xp, n, work = self._arrays.module, self.shape.n, self.work
-        left = self._given.constants + work.products[:, n, n]
+        left = self._given.constants + work.products[:, n, n].astype(np.float64)
         left += work.best.sum(axis=1, dtype=np.float64) + work.maxima.sum(axis=(1, 2), dtype=np.float64) / 2
         better = left < self.least
         self.least = xp.where(better, left, self.least)

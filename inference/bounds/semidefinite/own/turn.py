@@ -3,10 +3,8 @@
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import islice
 
 import numpy as np
 
@@ -26,7 +24,6 @@ _LOG = logging.getLogger(__name__)
 _MOST = 512  # cases at a time: more are no quicker, and a turn may end in between
 _LARGEST = 1 << 31  # entries of an array: kernels count them in 32 bits
 _TELLING = 32  # cases that tell the pace of others
-_HIGH = 0.05  # of an agent's branches may be no lower than their leaves
 _KEPT = 0.75  # of the slots stay with those leaves that are furthest beyond, where all are taken
 
 
@@ -86,8 +83,6 @@ class OwnTurn:
             made = batch.run(plan, as_long_as(self._left))
             found = self._certified(batch)
             slots = self._kept(batch, items, found)
-            if made == plan.steps and items[0].stage == Stage.SPLIT:  # those of fewer steps tell nothing
-                self._see_who_settles(items, starts, found)
             if made == plan.steps and len(cases) >= min(_TELLING, self._most):
                 took = time.perf_counter() - begun
                 for turn in self.turns:  # the first batch of a schedule has libraries and memory to wait for
@@ -98,19 +93,6 @@ class OwnTurn:
         for item, own in zip(items, starts, strict=True):
             self._take_in(item, own, found[at : at + len(own)], slots[at : at + len(own)])
             at += len(own)
-
-    def _see_who_settles(
-        self, items: Sequence[Item], starts: Sequence[Sequence[Start]], found: Sequence[int | None]
-    ) -> None:
-        """Note which agents have too many branches that are no lower than their leaves."""
-        bounds, counts = iter(found), defaultdict[int, list[bool]](list)
-        for item, own in zip(items, starts, strict=True):
-            assert item.leaf is not None
-            above = item.leaf.bound
-            counts[item.turn] += [bound is None or bound >= above for bound in islice(bounds, len(own))]
-        for number, high in counts.items():
-            progress = self.turns[number].lift.own
-            progress.unsettled = progress.unsettled or sum(high) > _HIGH * len(high)
 
     def _take_in(
         self, item: Item, starts: Sequence[Start], found: Sequence[int | None], slots: Sequence[int | None]
