@@ -42,7 +42,7 @@ PHASES: Sequence[tuple[Any, str]] = (
     (Run, "agree"),
     (Run, "result"),
 )
-WARM = 3
+WARM = 20
 
 
 @contextmanager
