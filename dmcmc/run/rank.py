@@ -1,8 +1,8 @@
 """One rank's part of a run: its agents, their messages and clocks, and what all ranks agree on."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -294,10 +294,7 @@ class Run:
         around = Around(cycle.chosen, outsides, self.sides)
         slice = slice_of(self.setup, self.agents, around, directive, self._search, self._combining.enlarge, self._wait)
         if self._changed:
-            with self._searching(directive.searches_beside):
-                self._pruned = self.world.together(
-                    partial(self.team.run, partial(self._improve_agents, slice, directive))
-                )
+            self._pruned = self.world.together(partial(self.team.run, partial(self._improve_agents, slice, directive)))
             self._gather_sides()
         if directive.of(BOUND):
             self._suggest()
@@ -316,20 +313,6 @@ class Run:
         pruned = improve_agents(slice, directive)
         improve_in_team.end(self.team)
         return pruned
-
-    @contextmanager
-    def _searching(self, wanted: bool) -> Iterator[None]:
-        """Search while agents work, where that is wanted, and note what it has brought."""
-        if not wanted:
-            yield
-            return
-        before, start = self.incumbent.utility, time.perf_counter()
-        with self.search.beside():
-            yield
-        if self.world.rank == 0:
-            after = self.incumbent.utility
-            gained = 0.0 if before is None or after is None else float(after - before)
-            self._brought.append(Brought(SEARCH, time.perf_counter() - start, objective=gained))
 
     def _suggest(self) -> None:
         """Let the search begin at what the shares of bounds say is good, too: of agents that share nothing."""

@@ -126,12 +126,8 @@ class Agent:
     @property
     def lifts_steadily(self) -> bool:
         """Whether a lift goes on where it was, and the same work again is never needed."""
-        return self.above.lifted is not None and self.above.lifted.own.ground is not None
-
-    @property
-    def lifts_elsewhere(self) -> bool:
-        """Whether a lift is a GPU's, and leaves the cores to others."""
-        return self.above.lifted is not None and self.above.lifted.own.expected and not self.above.lifted.own.failed
+        lifted = self.above.lifted
+        return lifted is not None and (lifted.own.young or lifted.own.ground is not None)
 
     @property
     def awaits_squares(self) -> bool:

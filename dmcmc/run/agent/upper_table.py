@@ -39,8 +39,9 @@ class UpperTable:
         Whether a search would be too slow to close rows.
     begun : float or None
         The agent's part of the gap when the search began, utility.
-    stalls : bool
-        Whether most of that is still open after some nodes a row (:mod:`..kinds.branch`): then a lift may follow.
+    stalls : bool or None
+        Whether most of that is still open after some nodes a row (:mod:`..kinds.branch`): then a lift may follow. None
+        before that is known.
     lifted : Lift or None
         The semidefinite lift of its rows, None before there is one.
     unlifted : bool
@@ -53,7 +54,7 @@ class UpperTable:
     searched: RowSearch | None = None
     slow: bool = False
     begun: float | None = None
-    stalls: bool = False
+    stalls: bool | None = None
     lifted: Lift | None = None
     unlifted: bool = False
     owed: float = 0.0
@@ -119,7 +120,7 @@ class UpperTable:
 
     def lift_follows(self, local: LocalProblem) -> bool:
         """Return whether a lift follows once the search in its rows turns out to stall; that is not known yet."""
-        if self.stalls or self.unlifted or self.dual is None or not follows_search(local):
+        if self.stalls is not None or self.unlifted or self.dual is None or not follows_search(local):
             return False
         return worth_lifting(local, self.dual.backend)
 

@@ -26,13 +26,14 @@ from dmcmc.run.controller.turns import Turns
 _SLICE = 0.25  # seconds between two cycles, at least
 _LONGEST = 0.1  # of all the time: what brings nothing any more is found out at the end of a slice
 _CLEAR, _LONGER = 0.8, 2.0  # of all hope is a search in rows': slices are so many times as long then
+_TOLD = 0.025  # of all the time, as long as other work waits for what is shown
 _NARROW, _PROOF = (
     1e-3,
     0.3,
 )  # of the objective is a gap that is rather proven than closed; then hoped of bounds at least
 # Of what is hoped of lifts with squares of rows' own is hoped, at most, of ascent and search in the same rows, and of
 # what has last brought less than they: they bring more again as soon as the last rows are as far as the others.
-_BESIDE_LIFTS = {BOUND: 0.02, BRANCH: 0.02, SAMPLE: 0.03}
+_BESIDE_LIFTS = {BOUND: 0.02, BRANCH: 0.02, SAMPLE: 0.03, SEARCH: 0.05}
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -115,11 +116,11 @@ class Controller:
         Each slice is as long as all before it: one long effort gains more than several short ones, as bounds of rows
         begin anew in each. A search in rows goes on where it was: before it has been tried, and while it brings
         something, a slice is a tenth of the time at most, twice as long where hardly anything else does. So do lifts
-        that have squares of rows' own; others want long slices.
+        that have squares of rows' own; others want long slices. As long as lifts wait for what a search in rows shows,
+        slices are shorter than that.
 
         A search engine goes on beside what is done; where that is nothing, the run waits for it. So does a search on
-        the GPU, for a part of the slice by what it may be hoped to bring beside all else. The search on the cores goes
-        on beside lifts that leave those to it.
+        the GPU, for a part of the slice by what it may be hoped to bring beside all else.
         """
         state = self._last
         assert state is not None, "enter comes first"
@@ -129,10 +130,7 @@ class Controller:
         hopes = self._hopes(offers, state)
         own = [offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)]
         seconds = self._slice(own, state, hopes)
-        spared = self._spared(own)
-        grants = self._divided(spared or own, state, seconds)
-        if spared and any(grant.kind == SEMIDEFINITE for grant in grants):
-            grants = (*grants, Grant(SEARCH, None, 0.0))
+        grants = self._divided(own, state, seconds)
         if grants and any(offer.kind == GPU_SEARCH for offer in offers):
             others = max((hopes.get(g.kind, 1.0) for g in grants if g.kind != SEARCH), default=0.0)
             share = hopes[GPU_SEARCH] / (hopes[GPU_SEARCH] + others)
@@ -141,24 +139,21 @@ class Controller:
             return (*grants, Grant(BESIDE, None, 0.0 if grants else state.left))
         return grants
 
-    def _spared(self, offers: Sequence[Offer]) -> list[Offer]:
-        """Return all but the search, where that can go on beside lifts that may bring something; else nothing."""
-        others = [offer for offer in offers if offer.kind != SEARCH]
-        lifts = any(offer.spares and offer.kind == SEMIDEFINITE for offer in others)
-        return others if lifts and len(others) < len(offers) and self.ledger.may_bring(SEMIDEFINITE) else []
-
     def _hopes(self, offers: Sequence[Offer], state: State) -> dict[str, float]:
         """Return what is hoped of each kind; of bounds at least so much where next to nothing is open.
 
         Lifts that have squares of rows' own lower the same rows as ascent and search in rows: what one of them has done
         is of no use to the others, so that hardly anything is hoped of those as long as lifts bring something; nor of
-        sampling where that has last brought less.
+        sampling and the search where those have last brought less, or lifts have not been tried.
         """
         hopes = self.ledger.hopes_among({offer.kind for offer in offers})
         steady = any(offer.steady and offer.kind == SEMIDEFINITE for offer in offers)
         if steady and self.ledger.may_bring(SEMIDEFINITE):
+            new = SEMIDEFINITE not in self.ledger.last
             less = [
-                kind for kind in _BESIDE_LIFTS if kind in (BOUND, BRANCH) or self.ledger.brings_less(kind, SEMIDEFINITE)
+                kind
+                for kind in _BESIDE_LIFTS
+                if new or kind in (BOUND, BRANCH) or self.ledger.brings_less(kind, SEMIDEFINITE)
             ]
             hopes |= {kind: min(hopes[kind], _BESIDE_LIFTS[kind] * hopes[SEMIDEFINITE]) for kind in less}
         if state.utility is None:
@@ -170,6 +165,8 @@ class Controller:
     def _slice(self, offers: Sequence[Offer], state: State, hopes: Mapping[str, float]) -> float:
         """Return how long a slice is, unless little is left."""
         whole, kinds = max(_SLICE, state.elapsed), {offer.kind for offer in offers}
+        if any(offer.tells for offer in offers):
+            return min(whole, max(_SLICE, _TOLD * (state.elapsed + state.left)))
         steady = any(offer.steady for offer in offers)
         if SEMIDEFINITE in kinds and not steady:
             return whole

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.controller.offer import SEARCH, Grant
+from dmcmc.run.controller.offer import Grant
 
 
 class Directive(NamedTuple):
@@ -49,11 +49,6 @@ class Directive(NamedTuple):
     def changes_tables(self) -> bool:
         """Whether agents' tables may be others after it; to combine again begins from the same."""
         return self.prune or any(grant.agent is not None for grant in self.grants)
-
-    @property
-    def searches_beside(self) -> bool:
-        """Whether the search goes on beside what agents do, not after it."""
-        return any(grant.seconds == 0 for grant in self.of(SEARCH))
 
     def of(self, kind: str) -> list[Grant]:
         """Return what is granted of one kind."""

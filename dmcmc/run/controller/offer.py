@@ -29,8 +29,8 @@ class Offer:
         What stands in for a gain that is not known, beside those of other agents.
     steady : bool
         Whether it goes on where it was, so that several short turns are as good as a long one.
-    spares : bool
-        Whether it leaves most of the cores to others.
+    tells : bool
+        Whether other work waits for what it shows.
     """
 
     kind: str
@@ -39,11 +39,11 @@ class Offer:
     seconds: float | None = None
     weight: float = 1.0
     steady: bool = False
-    spares: bool = False
+    tells: bool = False
 
 
 class Grant(NamedTuple):
-    """An offer that is taken, with the seconds that it is given: none to what goes on beside the others."""
+    """An offer that is taken, with the seconds that it is given."""
 
     kind: str
     agent: int | None

@@ -18,7 +18,7 @@ class Bound:
     def offers(self, standing: Standing) -> list[Offer]:
         """Offer bounds that can get tighter."""
         return [
-            Offer(self.name, standing.gain(number), number, weight=agent.weight)
+            Offer(self.name, standing.gain(number), number, weight=agent.weight, tells=agent.may_follow_search)
             for number, agent in standing.agents.items()
             if agent.may_improve and not (agent.above.exhausted or agent.awaits_lift or agent.awaits_squares)
         ]

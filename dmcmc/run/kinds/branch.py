@@ -35,7 +35,7 @@ class Branch:
     def offers(self, standing: Standing) -> list[Offer]:
         """Offer agents whose bound has been tightened, and did not close its rows; squares of their own go first."""
         return [
-            Offer(self.name, standing.gain(number), number, weight=agent.weight)
+            Offer(self.name, standing.gain(number), number, weight=agent.weight, tells=agent.may_follow_search)
             for number, agent in standing.agents.items()
             if agent.may_improve and agent.may_search and not agent.awaits_squares
         ]
@@ -74,7 +74,7 @@ class Branch:
 def _stall(wanted: Sequence[_Wanted], slice: Slice) -> bool:
     """Return whether searches stall: whether, after some nodes a row, most of agents' gap is open that was at first.
 
-    They are judged together, since what comes in their place is made for all agents at once.
+    They are judged once and together, since what comes in their place is made for all agents at once.
     """
     begun, now = 0.0, 0.0
     for one in wanted:
@@ -85,7 +85,8 @@ def _stall(wanted: Sequence[_Wanted], slice: Slice) -> bool:
         begun, now = begun + agent.above.begun, now + gap
     nodes = sum(one.request.search.nodes for one in wanted)
     rows = sum(one.turn.agent.local.rows for one in wanted)
-    stall = nodes >= _JUDGED * rows and now > _HOLDS * begun
+    if nodes < _JUDGED * rows:
+        return False
     for one in wanted:
-        one.turn.agent.above.stalls |= stall
-    return stall
+        one.turn.agent.above.stalls = now > _HOLDS * begun
+    return now > _HOLDS * begun

@@ -37,13 +37,10 @@ class SemidefiniteLift:
     def offers(self, standing: Standing) -> list[Offer]:
         """Offer agents that it may be of use to."""
         return [
-            Offer(
-                self.name, standing.gain(number), number, weight=agent.weight,
-                steady=agent.lifts_steadily, spares=agent.lifts_elsewhere,
-            )
+            Offer(self.name, standing.gain(number), number, weight=agent.weight, steady=agent.lifts_steadily)
             for number, agent in standing.agents.items()
             if agent.may_improve and agent.may_lift
-        ]  # fmt: skip
+        ]
 
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
         """Lift several agents at once: on a GPU where there is one, else each on a thread."""

@@ -18,9 +18,7 @@ class Search:
         return [Offer(self.name, float("inf"), weight=weight)] if standing.first else []
 
     def carry_out(self, slice: Slice, grants: Sequence[Grant]) -> None:
-        """Search, all ranks at the same time; not where it has gone on beside what agents did."""
-        start, seconds = time.perf_counter(), sum(grant.seconds for grant in grants)
-        if not seconds:
-            return
-        gained = slice.search(seconds)
+        """Search, all ranks at the same time."""
+        start = time.perf_counter()
+        gained = slice.search(sum(grant.seconds for grant in grants))
         slice.brought.append(Brought(self.name, time.perf_counter() - start, objective=gained))

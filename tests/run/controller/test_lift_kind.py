@@ -25,7 +25,7 @@ class Pretending:
     def __init__(self, known, quick=True, needs=0.0):
         self.may_improve = self.may_lift = True
         self.awaits_lift, self.awaits_squares, self.lifts_steadily, self.made = not known, False, False, 0
-        self.lifts_elsewhere = False
+        self.may_follow_search = False
         self.weight, self.left, self.given, self.paid = 1.0, 10.0, [], []
         self.above = SimpleNamespace(
             exhausted=False,
@@ -136,7 +136,7 @@ def test_what_lowers_the_same_rows_waits_until_squares_of_rows_own_show_what_the
 
 @pytest.mark.parametrize(
     "nodes, left, stalls",
-    [(640, 6.0, True), (639, 6.0, False), (640, 5.0, False), (640, 0.0, False), (640, None, False)],
+    [(640, 6.0, True), (639, 6.0, None), (640, 5.0, False), (640, 0.0, False), (640, None, None)],
 )
 def test_searches_stall_together_where_most_of_the_gap_is_open_after_some_nodes_a_row(nodes, left, stalls):
     agents = [SimpleNamespace(local=SimpleNamespace(rows=rows), above=UpperTable(begun=8.0)) for rows in (4, 6)]
@@ -148,16 +148,17 @@ def test_searches_stall_together_where_most_of_the_gap_is_open_after_some_nodes_
         branch._Wanted(Turn(agent, None, None), None, request, 4.0, 0)
         for agent, request in zip(agents, requests, strict=True)
     ]
-    assert branch._stall(wanted, work) == stalls
+    assert branch._stall(wanted, work) == bool(stalls)
     assert [agent.above.stalls for agent in agents] == [stalls] * 2
     assert left is None or agents[1].above.begun == 4.0
 
 
 @pytest.mark.parametrize(
-    "follows, closes, looks, nodes", [(True, 0.0, 3, 60), (True, 1.5, 4, 80), (False, 0.0, 1, 80), (True, 8.0, 2, 40)]
+    "follows, closes, looks, nodes, stalls",
+    [(True, 0.0, 3, 60, True), (True, 1.5, 4, 80, False), (False, 0.0, 1, 80, None), (True, 8.0, 2, 40, None)],
 )
 def test_a_turn_of_searches_ends_as_soon_as_they_stall_where_a_lift_may_follow(
-    monkeypatch, follows, closes, looks, nodes
+    monkeypatch, follows, closes, looks, nodes, stalls
 ):
     """A look's nodes are 20 for 20 a row's, of 3 rows; each closes a part of a gap of 8; all of it is exhausted."""
     monkeypatch.setattr(branch, "_JUDGED", 20)
@@ -174,12 +175,12 @@ def test_a_turn_of_searches_ends_as_soon_as_they_stall_where_a_lift_may_follow(
         search.exhausted = len(asked) == 2 and closes == 8.0
 
     monkeypatch.setattr(branch, "search_rows", search_rows)
-    monkeypatch.setattr(UpperTable, "lift_follows", lambda self, local: follows and not self.stalls)
+    monkeypatch.setattr(UpperTable, "lift_follows", lambda self, local: follows and self.stalls is None)
     agent = Searched(search)
     work = Slice({0: Turn(agent, None, None, [9.0])}, lambda _: gap[0], Backend(), *[lambda seconds: 0.0] * 3)
     Branch().carry_out(work, [Grant(BRANCH, 0, 2.0)])
     (brought,) = work.brought
-    assert (len(asked), search.nodes, agent.above.stalls) == (looks, nodes, follows and not closes)
+    assert (len(asked), search.nodes, agent.above.stalls) == (looks, nodes, stalls)
     assert brought.seconds == pytest.approx(sum(asked)) and brought.closed == pytest.approx(8.0 - gap[0])
 
 

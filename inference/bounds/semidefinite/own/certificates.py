@@ -15,7 +15,7 @@ from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch
 from dmcmc.inference.bounds.semidefinite.own.steps import CaseShape, ExactGiven
 from dmcmc.inference.runtime.types import Ints
 
-_AT_ONCE = 1 << 28  # bytes of a table of pairs: some are there at a time
+_AT_ONCE, _TURNS = 1 << 28, 2  # bytes of tables of pairs: some are there at a time, or all of a batch in so many turns
 
 
 def certificates(batch: CaseBatch) -> list[int | None]:
@@ -24,20 +24,20 @@ def certificates(batch: CaseBatch) -> list[int | None]:
     NEVER where a case is proven infeasible; None where numbers are too large.
     """
     found = list[int | None]()
-    count, many = len(batch.starts), at_once(batch.shape)
+    count, many = len(batch.starts), _at_once(batch.shape)
     for first in range(0, count, many):
         found += _some(batch, slice(first, min(first + many, count)))
     return found
 
 
-def at_once(shape: CaseShape) -> int:
-    """Return how many cases are certified at a time."""
-    return max(1, _AT_ONCE // (8 * shape.m**2))
+def certified_bytes(shape: CaseShape) -> int:
+    """Return the bytes, about, that are taken meanwhile for a batch."""
+    return _at_once(shape) * (8 * shape.m**2 + 16 * shape.m * shape.r + 32 * shape.h * shape.n)
 
 
-def certificates_bytes(shape: CaseShape) -> int:
-    """Return the bytes that are taken meanwhile, about."""
-    return at_once(shape) * (8 * shape.m**2 + 16 * shape.m * shape.r + 32 * shape.h * shape.n)
+def _at_once(shape: CaseShape) -> int:
+    """Return how many of a batch's cases are certified at a time."""
+    return max(1, _AT_ONCE // (8 * shape.m**2), -(-shape.cases // _TURNS))
 
 
 def _some(batch: CaseBatch, part: slice) -> list[int | None]:

@@ -13,7 +13,7 @@ from dmcmc.inference.bounds.semidefinite.lift import Turn
 from dmcmc.inference.bounds.semidefinite.own.agenda import Agenda, Item, Stage
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import certified_alone
-from dmcmc.inference.bounds.semidefinite.own.certificates import certificates, certificates_bytes
+from dmcmc.inference.bounds.semidefinite.own.certificates import certificates, certified_bytes
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
 from dmcmc.inference.bounds.semidefinite.own.steps import CaseShape
 from dmcmc.inference.bounds.semidefinite.pace import as_long_as
@@ -29,8 +29,13 @@ _KEPT = 0.75  # of the slots stay with those leaves that are furthest beyond, wh
 
 def cases_at_once(shape: CaseShape, room: int) -> int:
     """Return how many cases there is room for, in bytes."""
-    left = room - certificates_bytes(shape)
-    return min(_MOST, left // (2 * shape.bytes), (_LARGEST - 1) // (shape.m * max(shape.m, shape.r)))
+    most = min(_MOST, (_LARGEST - 1) // (shape.m * max(shape.m, shape.r)))
+    while most > 0:
+        batch = shape._replace(cases=most)
+        if 2 * batch.bytes + certified_bytes(batch) <= room:
+            break
+        most = most * 3 // 4
+    return most
 
 
 class OwnTurn:
