@@ -33,7 +33,7 @@ _NARROW, _PROOF = (
 )  # of the objective is a gap that is rather proven than closed; then hoped of bounds at least
 # Of what is hoped of lifts with squares of rows' own is hoped, at most, of ascent and search in the same rows, and of
 # what has last brought less than they: they bring more again as soon as the last rows are as far as the others.
-_BESIDE_LIFTS = {BOUND: 0.02, BRANCH: 0.02, SAMPLE: 0.03, SEARCH: 0.05}
+_BESIDE_LIFTS = {BOUND: 0.0, BRANCH: 0.0, SAMPLE: 0.01, SEARCH: 0.05}
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -143,7 +143,7 @@ class Controller:
         """Return what is hoped of each kind; of bounds at least so much where next to nothing is open.
 
         Lifts that have squares of rows' own lower the same rows as ascent and search in rows: what one of them has done
-        is of no use to the others, so that hardly anything is hoped of those as long as lifts bring something; nor of
+        is of no use to the others, so that nothing is hoped of those as long as lifts bring something; and little of
         sampling and the search where those have last brought less, or lifts have not been tried.
         """
         hopes = self.ledger.hopes_among({offer.kind for offer in offers})

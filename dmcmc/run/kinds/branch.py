@@ -87,6 +87,8 @@ def _stall(wanted: Sequence[_Wanted], slice: Slice) -> bool:
     rows = sum(one.turn.agent.local.rows for one in wanted)
     if nodes < _JUDGED * rows:
         return False
+    stall = now > _HOLDS * begun
     for one in wanted:
-        one.turn.agent.above.stalls = now > _HOLDS * begun
-    return now > _HOLDS * begun
+        above = one.turn.agent.above
+        above.stalls, above.searched = stall, None if stall else above.searched  # what follows has its memory
+    return stall

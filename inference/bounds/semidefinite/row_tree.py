@@ -30,9 +30,10 @@ class Leaf:
         In the scale.
     part : Part or None
     slot : int or None
-        Of its point; None where there is none, and no further square can begin there.
+        Of its point; None where there is none.
     settled : bool
-        Whether more steps would hardly lower it.
+        Whether more steps would hardly lower it. Without a point nothing can be done with it then; else it has one
+        again after more steps.
     """
 
     fixed: Fixed

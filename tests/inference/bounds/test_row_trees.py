@@ -14,9 +14,11 @@ from dmcmc.inference.bounds.semidefinite.lift import Lift
 from dmcmc.inference.bounds.semidefinite.own import agenda
 from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
 from dmcmc.inference.bounds.semidefinite.own.agenda import Stage
+from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch
 from dmcmc.inference.bounds.semidefinite.own.cases import (
     NODE,
     ROW,
+    shared_start,
 )
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
 from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, RowTree
@@ -109,8 +111,47 @@ def test_branches_that_are_no_lower_than_their_leaf_lack_steps(short, monkeypatc
     (item,) = one.agenda.next_ones()
     starts, above = one.agenda.starts(item), item.leaf.bound
     bounds = [above + 5 if b == 0 else None if b == 1 else above - b for b in range(len(starts))]
-    one._take_in(item, starts, bounds, [None] * len(starts))
+    one._take_in(item, starts, bounds, one._ground.free[: len(starts)])
     assert len(starts) > 2 and [leaf.settled for leaf in tree.leaves] == [False] * 2 + [True] * (len(starts) - 2)
+
+
+def test_a_row_that_something_else_bounds_lower_than_its_square_lacks_no_steps(short, monkeypatch):
+    found, worth = lifts()
+    found[0].state.bounds[1] = low = found[0].state.layout.scale.encode_all(np.array(worth[0]))[1]
+    one = own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1]))
+    one.run()
+    tree = found[0].own.trees[1]
+    assert one.made == [1, 0, len(tree.leaves)] and tree.top.bound > low == found[0].state.bounds[1]
+    assert len({leaf.bound for leaf in tree.leaves}) > 1
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_leaves_whose_points_were_given_back_have_them_again_after_more_steps(short, monkeypatch, room):
+    found, worth = lifts()
+    first = own_of(found[:1], left=some(monkeypatch, 4), rows=np.array([1]))
+    first.run()
+    own, ground = found[0].own, first._ground
+    leaf = own.trees[1].top
+    own.release(leaf)
+    leaf.settled = False
+    if not room:
+        ground.free.clear()
+        for other in own.trees[1].leaves:  # nobody has one to give back
+            other.slot = None
+    one = own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1]))
+    (item,) = (item for item in one.agenda.next_ones() if item.leaf is leaf)
+    (start,) = one.agenda.starts(item)
+    assert (item.stage, start.slot, start.fixes) == (Stage.LONGER, own.agent, False)
+    vectors, n, r = ground.vectors[own.agent].astype(np.float32), ground.shape.n, ground.shape.r
+    around = shared_start(ground.descents[0], 1)
+    expected = np.pad(around, (0, r - around.size))
+    expected = expected + sum(vectors[v * ground.shape.d + value] for v, value in leaf.fixed)
+    assert leaf.fixed and np.allclose(CaseBatch(ground, [start]).steps.work.points[0, n], expected, atol=1e-3)
+    one.run()
+    (same,) = [x for x in own.trees[1].leaves if (x.fixed, x.part) == (leaf.fixed, leaf.part)]
+    assert same.settled and (same.slot is not None) == room and same.bound <= leaf.bound
+    assert found[0].exhausted == (not room)  # a row whose first leaf has none is as low as it will be
+    assert (decoded(found[0]) >= worth[0]).all()
 
 
 def test_several_leaves_of_a_row_have_branches_at_once(short, monkeypatch):

@@ -121,7 +121,8 @@ class Agenda:
         found = list[tuple[Leaf | None, int]]()
         for leaf in own.trees[row].first(_FIRST):
             fixed, order = len(leaf.fixed), self._ground.orders[own.agent]
-            if leaf.slot is None or fixed + 1 >= len(order) or self._ways(turn, leaf) > self._most:
+            lost = leaf.slot is None and leaf.settled
+            if lost or fixed + 1 >= len(order) or self._ways(turn, leaf) > self._most:
                 break  # what is below it does not bound the row
             found.append((leaf, min(bound, leaf.bound)))
         return found
@@ -174,11 +175,11 @@ class Agenda:
         own, leaf = self._turns[item.turn].lift.own, item.leaf
         if leaf is None:
             return [Start(own.agent, Case(item.row), own.agent)]
-        assert leaf.slot is not None
+        slot = own.agent if leaf.slot is None else leaf.slot
         if not leaf.settled:
-            return [Start(own.agent, Case(item.row, leaf.fixed, leaf.part), leaf.slot)]
+            return [Start(own.agent, Case(item.row, leaf.fixed, leaf.part), slot)]
         cases = self._branches(own.agent, item.row, leaf)
-        return [Start(own.agent, case, leaf.slot, fixes=case.part is None) for case in cases]
+        return [Start(own.agent, case, slot, fixes=case.part is None) for case in cases]
 
     def _branches(self, agent: int, row: int, leaf: Leaf) -> list[Case]:
         """Return a leaf's branches: cases with parts of the values of the next variable, or with each of them."""

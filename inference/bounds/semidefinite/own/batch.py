@@ -13,7 +13,6 @@ from dmcmc.inference.bounds.semidefinite.descent import Point
 from dmcmc.inference.bounds.semidefinite.own.cases import Case, Plan, shared_start
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground
 from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseSteps
-from dmcmc.inference.runtime.types import Ints
 
 
 class Start(NamedTuple):
@@ -140,15 +139,14 @@ class CaseBatch:
         points, shifts = (
             xp.take(part, slots, axis=0).astype(np.float32) for part in (self.ground.vectors, self.ground.shifts)
         )
-        rows: Ints = np.array([self._added(start) for start in self.starts], dtype=np.int64)
-        if (rows >= 0).any():  # the fixed value's vector goes to the row's
-            which = np.flatnonzero(rows >= 0)
-            at, added = arrays.put(which), arrays.put(rows[which])
-            points[at, n] += points[at, added]
         for b, start in enumerate(self.starts):
             if start.slot == start.agent:
                 around = shared_start(self.ground.descents[start.agent], start.case.row)
                 points[b, n, : around.size] = arrays.put(around)
+        for added in zip_longest(*map(self._added, self.starts)):  # fixed values' vectors go to the row's
+            which = np.array([b for b, place in enumerate(added) if place is not None])
+            at, place = arrays.put(which), arrays.put(np.array([place for place in added if place is not None]))
+            points[at, n] += points[at, place]
         here = (np.arange(d) < sizes[:, :, None]).astype(np.float32).reshape(count, n)
         live = np.zeros((count, m), dtype=np.float32)
         live[:, :n], live[:, n] = here, 1
@@ -157,9 +155,7 @@ class CaseBatch:
         shifts *= arrays.put(here)[:, None, :]
         return points, shifts
 
-    def _added(self, start: Start) -> int:
-        """Return the row of the value that is fixed, -1 where the point is the case's own."""
-        if not start.fixes:
-            return -1
-        variable, value = start.case.fixed[-1]
-        return variable * self.shape.d + value
+    def _added(self, start: Start) -> list[int]:
+        """Return the rows of the values that are fixed, but are not where the point is from."""
+        fixed = start.case.fixed if start.slot == start.agent else start.case.fixed[-1:] if start.fixes else ()
+        return [variable * self.shape.d + value for variable, value in fixed]

@@ -95,16 +95,16 @@ class Ground:
     def keep(self, point: tuple[Any, Any], chosen: Sequence[int]) -> list[int]:
         """Keep some cases' points of a batch, (cases, m, r) and (cases, h, n); return their slots."""
         slots = [self.free.pop() for _ in chosen]
-        if slots:
-            at = self.arrays.put(np.array(chosen, dtype=np.int64))
-            self.put_back([self.arrays.module.take(here, at, axis=0) for here in point], slots)
+        self.put_back(point, chosen, slots)
         return slots
 
-    def put_back(self, point: Sequence[Any], slots: Sequence[int]) -> None:
-        """Put all points of a batch where they are kept."""
-        there = self.arrays.put(np.array(slots, dtype=np.int64))
+    def put_back(self, point: tuple[Any, Any], chosen: Sequence[int], slots: Sequence[int]) -> None:
+        """Put some cases' points of a batch where they are kept."""
+        if not slots:
+            return
+        at, there = (self.arrays.put(np.array(numbers, dtype=np.int64)) for numbers in (chosen, slots))
         for kept, here in zip((self.vectors, self.shifts), point, strict=True):
-            kept[there] = here.astype(np.float16)
+            kept[there] = self.arrays.module.take(here, at, axis=0).astype(np.float16)
 
     def taken_out(self, agent: int, vectors: Any, shifts: Any) -> Point:
         """Return a case's point as its agent has it: vectors of hidden values, then the row's, and shifts."""

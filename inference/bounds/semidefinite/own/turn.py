@@ -108,14 +108,16 @@ class OwnTurn:
         own.made += len(starts)
         self.agenda.forget(item)
         tree = own.trees.setdefault(item.row, RowTree())
-        above = int(lift.state.bounds[item.row]) if item.leaf is None else item.leaf.bound
-        bounds = [above if bound is None else min(above, bound) for bound in found]
-        if item.leaf is not None:
+        if item.leaf is None:  # the row's bound may be of something else, and lower: it tells nothing of steps
+            bounds = [int(lift.state.bounds[item.row]) if bound is None else bound for bound in found]
+        else:
+            above = item.leaf.bound
+            bounds = [above if bound is None else min(above, bound) for bound in found]
             tree.remove(item.leaf)
-        if item.stage != Stage.LONGER and item.leaf is not None:
-            own.release(item.leaf)
+            if item.stage == Stage.SPLIT:
+                own.release(item.leaf)
         for start, bound, slot in zip(starts, bounds, slots, strict=True):
-            settled = item.stage != Stage.SPLIT or bound < above
+            settled = item.stage != Stage.SPLIT or (slot is not None and bound < above)
             new = Leaf(start.case.fixed, bound, start.case.part, slot, settled)
             if bound > NEVER:
                 tree.add(new)
@@ -129,25 +131,28 @@ class OwnTurn:
 
     def _kept(self, batch: CaseBatch, items: Sequence[Item], found: Sequence[int | None]) -> list[int | None]:
         """Keep points of cases that may have further squares; return their slots: None where there is no room."""
-        if items[0].stage == Stage.LONGER:  # in their own
-            taken = [start.slot for start in batch.starts]
-            self._ground.put_back(batch.steps.best, taken)
-            return list(taken)
+        slots: list[int | None] = [None] * len(found)
+        if items[0].stage == Stage.LONGER:  # in their own, which some have lost
+            slots = [None if item.leaf is None else item.leaf.slot for item in items]
+            own = [b for b, slot in enumerate(slots) if slot is not None]
+            self._ground.put_back(batch.steps.best, own, [slot for slot in slots if slot is not None])
         wanted = [
             b
             for b, (start, bound) in enumerate(zip(batch.starts, found, strict=True))
-            if bound is not None and bound > NEVER and len(start.case.fixed) + 1 < len(self._ground.orders[start.agent])
+            if slots[b] is None
+            and bound is not None
+            and bound > NEVER
+            and len(start.case.fixed) + 1 < len(self._ground.orders[start.agent])
         ]
         if len(self._ground.free) < len(wanted):
             self._make_room()
         wanted = sorted(wanted, key=lambda b: -(found[b] or 0))[: len(self._ground.free)]
-        slots: list[int | None] = [None] * len(found)
         for b, slot in zip(wanted, self._ground.keep(batch.steps.best, wanted), strict=True):
             slots[b] = slot
         return slots
 
     def _make_room(self) -> None:
-        """Give back the slots of the leaves that are the least beyond their rows' limits."""
+        """Give back the slots of leaves that are the least beyond their rows' limits; more steps bring them back."""
         found = list[tuple[float, int, int, Leaf]]()
         for number, (lift, opened) in enumerate(self.turns):
             unit = 2.0**-lift.state.layout.scale.shift
@@ -160,6 +165,7 @@ class OwnTurn:
         found.sort(key=lambda one: one[:3])
         for _, number, _, leaf in found[: math.ceil((1 - _KEPT) * len(found))]:
             self.turns[number].lift.own.release(leaf)
+            leaf.settled = False
         self.agenda.forget()
 
     def _certified(self, batch: CaseBatch) -> list[int | None]:
