@@ -154,6 +154,24 @@ def test_leaves_whose_points_were_given_back_have_them_again_after_more_steps(sh
     assert (decoded(found[0]) >= worth[0]).all()
 
 
+def test_no_two_leaves_have_one_slot_where_some_have_lost_theirs_and_there_is_no_room(short, monkeypatch):
+    found, _ = lifts()
+    first = own_of(found[:1], left=some(monkeypatch, 3), rows=np.array([1]))
+    first.run()
+    lost, kept, *others = found[0].own.trees[1].leaves
+    for leaf in (lost, *others):
+        found[0].own.release(leaf)
+        leaf.settled = True
+    first._ground.free.clear()
+    lost.settled = kept.settled = False
+    assert kept.slot is not None
+    one = own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1]))
+    assert {item.leaf for item in one.agenda.next_ones()} == {lost, kept}
+    one.run()
+    slots = [leaf.slot for leaf in found[0].own.trees[1].leaves]
+    assert [slot for slot in slots if slot is not None] == [kept.slot]
+
+
 def test_several_leaves_of_a_row_have_branches_at_once(short, monkeypatch):
     found, _ = lifts()
     own_of(found[:1], left=some(monkeypatch, 2), rows=np.array([1])).run()

@@ -145,21 +145,27 @@ class OwnTurn:
             and len(start.case.fixed) + 1 < len(self._ground.orders[start.agent])
         ]
         if len(self._ground.free) < len(wanted):
-            self._make_room()
+            self._make_room({id(item.leaf) for item in items})
         wanted = sorted(wanted, key=lambda b: -(found[b] or 0))[: len(self._ground.free)]
         for b, slot in zip(wanted, self._ground.keep(batch.steps.best, wanted), strict=True):
             slots[b] = slot
         return slots
 
-    def _make_room(self) -> None:
-        """Give back the slots of leaves that are the least beyond their rows' limits; more steps bring them back."""
+    def _make_room(self, taken: set[int]) -> None:
+        """Give back the slots of leaves that are the least beyond their rows' limits; more steps bring them back.
+
+        Parameters
+        ----------
+        taken
+            Identities of leaves that keep theirs.
+        """
         found = list[tuple[float, int, int, Leaf]]()
         for number, (lift, opened) in enumerate(self.turns):
             unit = 2.0**-lift.state.layout.scale.shift
             limits = dict(zip(opened.rows.tolist(), opened.limits.tolist(), strict=True))
             for row, tree in lift.own.trees.items():
                 for leaf in tree.leaves:
-                    if leaf.slot is not None and leaf is not tree.top:
+                    if leaf.slot is not None and leaf is not tree.top and id(leaf) not in taken:
                         beyond = (leaf.bound - limits[row]) * unit if row in limits else -math.inf
                         found.append((beyond, number, len(found), leaf))
         found.sort(key=lambda one: one[:3])
