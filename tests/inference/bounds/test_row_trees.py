@@ -165,9 +165,10 @@ def test_no_two_leaves_have_one_slot_where_some_have_lost_theirs_and_there_is_no
     first._ground.free.clear()
     lost.settled = kept.settled = False
     assert kept.slot is not None
-    one = own_of(found[:1], left=some(monkeypatch, 1), rows=np.array([1]))
-    assert {item.leaf for item in one.agenda.next_ones()} == {lost, kept}
-    one.run()
+    one = own_of(found[:1], rows=np.array([1]))
+    items = one.agenda.next_ones()
+    assert {item.leaf for item in items} == {lost, kept}
+    one._carry_out(items)
     slots = [leaf.slot for leaf in found[0].own.trees[1].leaves]
     assert [slot for slot in slots if slot is not None] == [kept.slot]
 
