@@ -32,6 +32,7 @@ from dmcmc.samplers.contract.team import ALONE, Team
 from dmcmc.samplers.methods.block_chains import BlockChains, frozen
 
 _MOST_ROWS = 1 << 20  # more are not looked at one by one
+_DEARER = 2.0  # times as much as was thought is what an elimination takes that was given up before that
 
 
 class Means(NamedTuple):
@@ -72,7 +73,7 @@ class Agent:
     price : float or None
         About what its exact elimination takes, seconds; None where that is not allowed.
     in_vain : float
-        Seconds of an exact elimination that was given up.
+        Seconds that an exact elimination took, or should have taken, when it was given up.
     weight : float
         Beside other agents, what its gap may be.
     brought : list of Brought
@@ -230,6 +231,15 @@ class Agent:
         """Take the table of an exact elimination in place of what was sampled and bounded."""
         self.table = replace(table, seconds=self.table.seconds, updates=self.table.updates)
         self.below, self.above = LowerTable(self.local), UpperTable()
+
+    def give_up(self, seconds: float) -> None:
+        """Take note that an exact elimination was given up after some seconds.
+
+        One that had not taken what it should (its memory could not be had, or made ready in time) is dearer from then
+        on: at the same price it would be tried again at once, and again.
+        """
+        thought = max(self.price or 0.0, self.in_vain)
+        self.in_vain = seconds if seconds >= thought else _DEARER * thought
 
     def filter(self, best: NDArray[np.int64] | None, backend: Backend, left: float) -> None:
         """Go on with an elimination that filters by the best assignment known, in a turn that the backend ends.

@@ -52,7 +52,7 @@ class Eliminate:
             if number in found.tables:
                 agent.take_exact(found.tables[number])
             else:
-                agent.in_vain = found.given_up[number]
+                agent.give_up(found.given_up[number])
             seconds = found.given_up[number] if number in found.given_up else found.tables[number].seconds
             slice.enter(self.name, turn, before, seconds, estimated)
 

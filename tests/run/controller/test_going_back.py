@@ -6,12 +6,14 @@ from support import soundness
 from support.runs import Slow, answer, begun, finished, hard_problem
 
 import dmcmc
-from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime
 from dmcmc.report.summary import summary
 from dmcmc.run import rank
+from dmcmc.run.agent.agent import Agent
 from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import COMBINE, ELIMINATE, Grant
 from dmcmc.run.kinds.combine import LARGER
+from dmcmc.samplers import registry
 from dmcmc.samplers.auto.choose import sampled_choice
 from dmcmc.samplers.auto.survey import SAMPLER
 
@@ -51,6 +53,29 @@ def test_an_elimination_that_was_given_up_stays_on_the_list_with_its_price(clock
     (work,) = [done for done in result.work if done.kind == ELIMINATE]
     assert work.seconds == pytest.approx(sum(agent.in_vain for agent in run.agents.values()))
     assert result.objective <= soundness.optimum(PROBLEM) <= result.bound
+
+
+def test_an_elimination_that_fails_at_once_is_dearer_each_time_so_that_others_have_their_time(monkeypatch):
+    tried = []
+
+    def fail(self, problems, sampling):
+        tried.append(len(problems))
+        raise OutOfMemory("no room")
+
+    run = begun(PROBLEM, change=sampled, local={"bound": "none"}, budget={"time": 1.5}, device="cpu")
+    monkeypatch.setattr(type(registry.get("exact")), "solve", fail)
+    result = finished(run)
+    assert 1 <= len(tried) <= 40  # as often as a price can be doubled until it is more than there is, of two agents
+    assert sum(done.seconds for done in result.work if done.kind in ("sample", "search")) > 0.8
+
+
+@pytest.mark.parametrize(("seconds", "later"), [(0.01, 4.0), (2.0, 2.0), (7.0, 7.0)])
+def test_what_was_given_up_before_it_took_what_it_should_takes_twice_as_much(seconds, later):
+    agent = Agent(None, None, None, None, price=2.0)
+    agent.give_up(seconds)
+    assert agent.in_vain == later
+    agent.give_up(0.0)
+    assert agent.in_vain == 2 * later
 
 
 def test_larger_combinations_that_take_too_long_leave_all_as_it_was(monkeypatch):
