@@ -65,7 +65,7 @@ class Plan(NamedTuple):
 
 
 # Tried on rows of meetings with both kinds of utilities and 25 and 50 variables.
-ROW = Plan(200, 0.05, 0.0007, 0.018, 0.0003)
+ROW = Plan(140, 0.04, 0.0005, 0.018, 0.0003)
 NODE = Plan(45, 0.04, 0.0005, 0.024, 0.0003)
 
 
