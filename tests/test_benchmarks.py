@@ -4,17 +4,26 @@ import json
 import runpy
 import sys
 
+import numpy as np
 import pytest
 from imports import ROOT, files
+from support.lifts.naive_cases import NaiveCases
+from support.lifts.own_turns import lifts
 
 from dmcmc.formats import native
 from dmcmc.generators import registry as generators
+from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
+from dmcmc.inference.bounds.semidefinite.own.cases import NODE, Case, certified_alone
+from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
+from dmcmc.inference.bounds.semidefinite.own.ground import Ground
+from dmcmc.inference.bounds.semidefinite.row_tree import Part
 
 STARTED = '__name__ == "__main__"'  # others are what scripts share
 SCRIPTS = sorted(f.path.removesuffix(".py").replace("/", ".") for f in files("benchmarks") if STARTED in f.text)
 WCSP = "small 4 2 4 100 2 2 2 2 2 0 1 0 2 0 1 3 1 0 5 2 1 2 1 1 0 0 4 2 2 3 0 1 1 1 6 1 0 1 1 1 2"
 QUICK = {
     "benchmarks.bounds.providers": "--seconds 0.01 --only ms_A10_n10_D24 --close 0.01",
+    "benchmarks.bounds.row_trees": "--only ms_A10_n10_D24 --cases 3 --shared 2",
     "benchmarks.elimination.buckets": "--cells 500",
     "benchmarks.elimination.cube": "--only 404 --limit 5",
     "benchmarks.elimination.incomplete": "--agreements 3 --sizes 3",
@@ -81,6 +90,25 @@ def test_a_script_runs_and_keeps_what_it_prints(script, monkeypatch, capsys, fol
     assert kept.startswith(f"# DMCMC_INSTANCES=... python -m {script} {arguments[0]}")
     assert kept == capsys.readouterr().out
     assert str(tmp_path) not in kept.replace(" ".join(arguments), "")
+
+
+@pytest.mark.slow
+def test_squares_on_the_cpu_end_where_their_naive_twins_do(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT)
+    from benchmarks.bounds.numba_cases import NumbaCases
+
+    found, ends = [lift._descent for lift in lifts()[0]], []
+    for arrays in (NaiveCases(), NumbaCases()):
+        ground = Ground(found, arrays, 2)
+        first, second = ground.orders[1][:2]
+        branch = Case(0, ((first, 0),), Part(second, tuple(range(int(ground.sizes[1, second])))[-2:]))
+        batch = CaseBatch(ground, [Start(0, Case(0), 0), Start(1, Case(1), 1), Start(1, branch, 1)])
+        batch.run(NODE._replace(steps=4), lambda made: 4)
+        ends.append(certificates(batch))
+        assert ends[-1] == [
+            certified_alone(found[start.agent], start.case, batch.point(b)) for b, start in enumerate(batch.starts)
+        ]
+    assert np.allclose(*ends, rtol=5e-3)
 
 
 @pytest.mark.slow
