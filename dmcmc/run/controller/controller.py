@@ -27,13 +27,8 @@ _SLICE = 0.25  # seconds between two cycles, at least
 _LONGEST = 0.1  # of all the time: what brings nothing any more is found out at the end of a slice
 _CLEAR, _LONGER = 0.8, 2.0  # of all hope is a search in rows': slices are so many times as long then
 _TOLD = 0.025  # of all the time, as long as other work waits for what is shown
-_NARROW, _PROOF = (
-    1e-3,
-    0.3,
-)  # of the objective is a gap that is rather proven than closed; then hoped of bounds at least
-# Of what is hoped of lifts with squares of rows' own is hoped, at most, of ascent and search in the same rows, and of
-# what has last brought less than they: they bring more again as soon as the last rows are as far as the others.
-_BESIDE_LIFTS = {BOUND: 0.0, BRANCH: 0.0, SAMPLE: 0.01, SEARCH: 0.05}
+_NARROW, _PROOF = 1e-3, 0.3  # of the objective is a gap that is rather proven than closed; least hope of bounds then
+_BESIDE_LIFTS = {SAMPLE: 0.01, SEARCH: 0.05}  # of what is hoped of lifts with squares of rows' own is hoped, at most
 _LAST = 1.5  # slices: less is one slice
 _OF_SPLITS = 0.1  # of the gap is at least what splitting tables in the combination is taken for
 _PATIENCE, _TIMES = 10.0, 10.0  # seconds, and times what the best took to be found: so long a search alone goes on
@@ -69,6 +64,11 @@ class State(NamedTuple):
     def gap(self) -> float:
         """What is open; inf where that is not known."""
         return math.inf if self.utility is None or self.bound is None else max(0.0, self.bound - self.utility)
+
+    @property
+    def narrow(self) -> bool:
+        """Whether next to nothing is open."""
+        return self.utility is not None and 0 < self.gap <= _NARROW * abs(self.utility)
 
 
 @dataclass
@@ -128,7 +128,7 @@ class Controller:
             self.offered, self.settled = (), False
             return ()
         hopes = self._hopes(offers, state)
-        own = [offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)]
+        own = self._left_by_lifts([offer for offer in offers if offer.kind not in (BESIDE, GPU_SEARCH)], state)
         seconds = self._slice(own, state, hopes)
         grants = self._divided(own, state, seconds)
         if grants and any(offer.kind == GPU_SEARCH for offer in offers):
@@ -139,26 +139,34 @@ class Controller:
             return (*grants, Grant(BESIDE, None, 0.0 if grants else state.left))
         return grants
 
+    def _lifted(self, offers: Sequence[Offer]) -> set[int | None]:
+        """Return whose lifts have squares of rows' own, as long as those may bring something."""
+        lifted = {offer.agent for offer in offers if offer.steady and offer.kind == SEMIDEFINITE}
+        return lifted if self.ledger.may_bring(SEMIDEFINITE) else set()
+
+    def _left_by_lifts(self, offers: Sequence[Offer], state: State) -> list[Offer]:
+        """Return offers without ascent and search in rows that have squares of their own.
+
+        They lower the same rows, and what one of them has done is of no use to the others. Where next to nothing is
+        open, all may do what is left.
+        """
+        lifted = set() if state.narrow else self._lifted(offers)
+        return [offer for offer in offers if offer.kind not in (BOUND, BRANCH) or offer.agent not in lifted]
+
     def _hopes(self, offers: Sequence[Offer], state: State) -> dict[str, float]:
         """Return what is hoped of each kind; of bounds at least so much where next to nothing is open.
 
-        Lifts that have squares of rows' own lower the same rows as ascent and search in rows: what one of them has done
-        is of no use to the others, so that nothing is hoped of those as long as lifts bring something; and little of
-        sampling and the search where those have last brought less, or lifts have not been tried.
+        Beside lifts with squares of rows' own little is hoped of sampling and the search where those have last brought
+        less, or lifts have not been tried.
         """
         hopes = self.ledger.hopes_among({offer.kind for offer in offers})
-        steady = any(offer.steady and offer.kind == SEMIDEFINITE for offer in offers)
-        if steady and self.ledger.may_bring(SEMIDEFINITE):
+        if self._lifted(offers):
             new = SEMIDEFINITE not in self.ledger.last
-            less = [
-                kind
-                for kind in _BESIDE_LIFTS
-                if new or kind in (BOUND, BRANCH) or self.ledger.brings_less(kind, SEMIDEFINITE)
-            ]
+            less = [kind for kind in _BESIDE_LIFTS if new or self.ledger.brings_less(kind, SEMIDEFINITE)]
             hopes |= {kind: min(hopes[kind], _BESIDE_LIFTS[kind] * hopes[SEMIDEFINITE]) for kind in less}
         if state.utility is None:
             return hopes | _WITHOUT_ANSWER
-        if 0 < state.gap <= _NARROW * abs(state.utility):
+        if state.narrow:
             hopes |= {kind: max(hopes[kind], _PROOF) for kind in (BOUND, BRANCH)}
         return hopes
 

@@ -153,6 +153,17 @@ def test_slices_are_shorter_still_as_long_as_other_work_waits_for_what_is_shown(
     assert sum(grant.seconds for grant in grants) == pytest.approx(seconds)
 
 
+@pytest.mark.parametrize("gap", [10.0, 0.001])
+def test_agents_without_such_lifts_are_bounded_beside_them_and_all_are_where_little_is_open(gap):
+    controller = Controller([0, 0])
+    controller.enter(State(10.0, 90.0, 10.0, 10.0 + 2 * gap), [])
+    controller.enter(State(20.0, 80.0, 10.0, 10.0 + gap), [Brought(SEMIDEFINITE, 10.0, closed=gap)])
+    offers = [Offer(SEMIDEFINITE, gap, 0, steady=True), *(Offer(k, gap, a) for k in (BOUND, BRANCH) for a in (0, 1))]
+    granted = {(grant.kind, grant.agent) for grant in controller.decide(offers)}
+    assert {(BOUND, 1), (BRANCH, 1), (SEMIDEFINITE, 0)} <= granted
+    assert ({(BOUND, 0), (BRANCH, 0)} <= granted) == (gap < 1) == (not {(BOUND, 0), (BRANCH, 0)}.isdisjoint(granted))
+
+
 def test_lifts_that_go_on_where_they_were_have_nearly_all_of_their_first_slice():
     controller = Controller([0])
     controller.enter(State(10.0, 90.0, 0.0, 10.0), [Brought(SAMPLE, 2.0), Brought(SEARCH, 2.0, objective=1.0)])
