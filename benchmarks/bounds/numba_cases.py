@@ -11,9 +11,7 @@ import numpy as np
 
 from benchmarks.bounds import tree_kernels as kernels
 from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseShape, CaseWork, ExactGiven, Passes
-
-SLOPE, STEP, EVEN = range(3)  # what a step has
+from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseShape, CaseStep, CaseWork, ExactGiven, Passes
 
 
 class NumbaCases:
@@ -34,7 +32,7 @@ class NumbaCases:
         n, domain = shape.n, shape.d
         products, weights = (np.zeros((shape.cases, shape.m, shape.m), dtype=np.float32) for _ in range(2))
         slopes, means = np.zeros_like(work.points), np.zeros_like(work.points)
-        weights[:, n, n] = 1
+        weights[:, n, n], plan = 1, [CaseStep(*words) for words in schedule]
         tables = given.utilities, given.agents, products, work.shifts, given.sizes, domain
 
         def multiply(at: int) -> None:
@@ -42,17 +40,17 @@ class NumbaCases:
             work.products[:, n, n] = products[:, n, n]
 
         def alone(at: int) -> None:
-            own = given.values, given.sizes, domain, schedule[at, SLOPE], weights, work.best
+            own = given.values, given.sizes, domain, plan[at].slope, weights, work.best
             kernels.alone_of(products, work.shifts, work.reached, *own)
 
         def move(at: int) -> None:
-            kernels.move_all(work.points, slopes, means, work.spreads, schedule[at, STEP], schedule[at, EVEN])
+            kernels.move_all(work.points, slopes, means, work.spreads, plan[at].step, plan[at].even)
 
         return Passes(
             multiply,
-            lambda at: kernels.reach_of(*tables, schedule[at, SLOPE], work.reached),
+            lambda at: kernels.reach_of(*tables, plan[at].slope, work.reached),
             alone,
-            lambda at: kernels.smooth_of(*tables, schedule[at, SLOPE], weights, work.maxima),
+            lambda at: kernels.smooth_of(*tables, plan[at].slope, weights, work.maxima),
             lambda at: np.matmul(weights, work.points, out=slopes),
             move,
         )

@@ -24,7 +24,7 @@ from dmcmc.inference.bounds.semidefinite.own.ground import Ground
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
 from dmcmc.inference.dpop.division import LocalProblem, divide
 
-NAMES = ("ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n50_D24", "ms_A10_n10_D24")
+NAMES = ("ms_A10_n10_D24", "ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n50_D24")
 MOST, MORE = 24, 1.5  # cases at a time; times the cases at which a bound is said
 
 
@@ -39,18 +39,18 @@ def measure(local: LocalProblem, cases: int, slots: int, shared: int, say: Repor
     turns = [Turn(lift, opened)]
     ground = Ground([opened.descent], NumbaCases(), slots)
     lift.own.ground, lift.own.agent = ground, 0
-    own, said = OwnTurn(turns, ground, MOST, lambda: math.inf), list[str]()
+    until, said = 1, list[str]()
+    own = OwnTurn(turns, ground, MOST, lambda: math.inf if lift.own.made < until else 0.0)
     first = unit * int(lift.state.bounds[row])
     took = time.perf_counter() - start
     say(f"  agent {local.agent}, row {row}: {first:.10g} after {shared} shared steps, {took:.0f} s")
-    start, then = time.perf_counter(), 1.0
-    while lift.own.made < cases and (items := own.agenda.next_ones()):
-        own._carry_out(items)
-        if lift.own.made >= then:
-            said.append(f"{lift.own.made}: {unit * int(lift.state.bounds[row]):.10g}")
-            then = MORE * lift.own.made
+    start = time.perf_counter()
+    while lift.own.made < cases and not lift.exhausted:
+        own.run()
+        said.append(f"{lift.own.made}: {unit * int(lift.state.bounds[row]):.10g}")
+        until = min(cases, math.ceil(MORE * lift.own.made))
     leaves = Counter(len(leaf.fixed) for leaf in lift.own.trees[row].leaves)
-    say(f"    {', '.join(said)}; end {lift.own.made}: {unit * int(lift.state.bounds[row]):.10g}")
+    say(f"    {', '.join(said)}")
     say(f"    leaves {dict(sorted(leaves.items()))}, squares {own.made}; {time.perf_counter() - start:.0f} s")
 
 
@@ -64,7 +64,7 @@ def main() -> None:
     given = parser.parse_args()
     say = Report(__file__, given)
     for name in NAMES:
-        if given.only and given.only in name:
+        if given.only in name:
             say(name)
             locals_ = divide(dmcmc.load(meeting(name))).locals
             for agent in map(int, given.agents.split(",")):

@@ -53,17 +53,7 @@ def reach_of(utilities, agents, products, shifts, sizes, d, slope, reached):
 
 
 @_compiled
-def alone_of(
-    products,
-    shifts,
-    reached,
-    values,
-    sizes,
-    d,
-    slope,
-    weights,
-    best,
-):
+def alone_of(products, shifts, reached, values, sizes, d, slope, weights, best):
     """Shift what values reach in their tables towards their mean; set how much each value counts by itself."""
     h, n = sizes.shape[1], values.shape[1]
     for at in numba.prange(sizes.shape[0] * h):

@@ -63,7 +63,7 @@ class Branch:
             for one in wanted:
                 one.turn.agent.take_searched(one.limits)
             over = not judges or left <= _LOOK or all(one.request.search.exhausted for one in wanted)
-            if (judges and _stall(wanted, slice)) or over or slice.backend.stop.over:
+            if (judges and _judge(wanted, slice)) or over or slice.backend.stop.over:
                 break
         worked = [max(1, one.request.search.nodes - one.nodes) for one in wanted]
         took = time.perf_counter() - start
@@ -71,10 +71,11 @@ class Branch:
             slice.enter(self.name, one.turn, one.gap, took * nodes / sum(worked))
 
 
-def _stall(wanted: Sequence[_Wanted], slice: Slice) -> bool:
-    """Return whether searches stall: whether, after some nodes a row, most of agents' gap is open that was at first.
+def _judge(wanted: Sequence[_Wanted], slice: Slice) -> bool:
+    """Note, and return, whether searches stall: after some nodes a row most of agents' gap is open that was at first.
 
-    They are judged once and together, since what comes in their place is made for all agents at once.
+    They are judged once and together, since what comes in their place is made for all agents at once, and has the
+    memory of their nodes. False as long as that is not known.
     """
     begun, now = 0.0, 0.0
     for one in wanted:
@@ -90,5 +91,5 @@ def _stall(wanted: Sequence[_Wanted], slice: Slice) -> bool:
     stall = now > _HOLDS * begun
     for one in wanted:
         above = one.turn.agent.above
-        above.stalls, above.searched = stall, None if stall else above.searched  # what follows has its memory
+        above.stalls, above.searched = stall, None if stall else above.searched
     return stall

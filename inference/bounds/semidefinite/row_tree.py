@@ -32,8 +32,8 @@ class Leaf:
     slot : int or None
         Of its point; None where there is none.
     settled : bool
-        Whether more steps would hardly lower it. Without a point nothing can be done with it then; else it has one
-        again after more steps.
+        Whether more steps would hardly lower it. Without a point it is done with then; one that is not settled has a
+        point again after more steps.
     """
 
     fixed: Fixed

@@ -148,7 +148,7 @@ def test_searches_stall_together_where_most_of_the_gap_is_open_after_some_nodes_
         branch._Wanted(Turn(agent, None, None), None, request, 4.0, 0)
         for agent, request in zip(agents, requests, strict=True)
     ]
-    assert branch._stall(wanted, work) == bool(stalls)
+    assert branch._judge(wanted, work) == bool(stalls)
     assert [agent.above.stalls for agent in agents] == [stalls] * 2
     assert left is None or agents[1].above.begun == 4.0
 
