@@ -188,6 +188,10 @@ class DeviceChains:
         while rows.size and self.chains.model.hidden and _another_pass([self], stop):
             pass
 
+    def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
+        """Take other hidden values of some rows where they are better."""
+        return self.chains.take_better(rows, states)
+
     def keep(self, states: NDArray[Any]) -> None:
         """Take other states of rows where they are worth more, or break less where neither of the two is feasible."""
         chains, old = self.chains, self.chains.states

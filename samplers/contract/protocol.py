@@ -125,6 +125,10 @@ class Resumable(Protocol):
         """Work on some rows (ascending) for about some seconds; rows only ever get better."""
         ...
 
+    def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
+        """Take other hidden values of some rows, (k, hidden), where they are better; return whether any are."""
+        ...
+
 
 class LocalSolver(Protocol):
     """A plug-in: a name, a line of help, and a function over a batch of agents."""

@@ -183,6 +183,17 @@ class Chains:
         counts, self.drawn[rows], self.after[0][rows], self.after[1][rows] = part
         self.elsewhere += int(counts[1])
 
+    def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
+        """Take other hidden values of some rows where they are better, as chains order them."""
+        others = self.states.copy()
+        others[rows] = states
+        before, now = (
+            chain_utilities(self.model, self.local.interface_shape, rows, each) for each in (self.states, others)
+        )
+        better = now > before
+        self.after[0][rows[better]], self.after[1][rows[better]] = now[better], others[rows[better]]
+        return bool(better.any())
+
     def pace(self) -> float:
         """Return the seconds that a draw takes, from a few trials of one row over all temperatures."""
         if not self.model.hidden:

@@ -87,6 +87,16 @@ class BlockChains:
         z = search.anneal(z, int(np.iinfo(np.int64).max), halt)
         self.states[row] = z[: len(self.local.hidden)]
 
+    def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
+        """Take other hidden values of some rows where they are better."""
+        others, some = self.states.copy(), False
+        others[rows] = states
+        for row in rows.tolist():
+            before, now = (total(self.graph, assignment_of(self.local, each, row)) for each in (self.states, others))
+            if now > before:
+                self.states[row], some = others[row], True
+        return some
+
     def part(self, rows: NDArray[np.int64], draws: int) -> list[Array]:
         """Return the states of some rows, for other ranks."""
         return [self.states[rows]]

@@ -10,14 +10,17 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
+from dmcmc.inference.bounds.branching.search import search_rows
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.run.agent.agent import Agent, Means
 from dmcmc.run.agent.lower_table import LowerTable
 from dmcmc.samplers.blocks.sweep_kernels import mobility, score, typical_spread
+from dmcmc.samplers.chain_solver import DeviceChains
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.cpu.launch import Chains
 from dmcmc.samplers.methods.block_chains import BlockChains, assignment_of, frozen, graph_of
+from dmcmc.samplers.model.evaluation import chain_utilities
 from dmcmc.samplers.registry import get
 
 
@@ -91,6 +94,42 @@ def test_rows_only_get_better_and_mostly_do():
     row = assignment_of(local, blocks.states, 1)
     found = blocks.table().witness({local.interface[0]: 1})
     assert [found[v] for v in local.hidden] == row[:-1].tolist()
+
+
+@pytest.mark.parametrize("kind", ["chains", "chains on a GPU", "blocks"])
+@pytest.mark.parametrize("forbidden", [0.0, 0.6])
+def test_states_that_somebody_else_has_found_are_taken_where_they_are_better(forbidden, kind):
+    local, sampling, chains = after_gibbs(rings(forbidden=forbidden))
+    exact = get("exact").solve([local], sampling)[0]
+    (interface,), best = local.interface, list[list[int]]()
+    for row in range(local.rows):
+        found = exact.witness({interface: row})
+        best.append([found[v] for v in local.hidden])
+    chains.after[1][:] = (chains.states + 1) % local.domains[list(local.hidden)]  # anything
+    chains.after[0][:] = chain_utilities(chains.model, local.interface_shape, np.arange(local.rows), chains.states)
+    worse = chains.states.astype(np.int64)
+    if kind != "chains":
+        chains = BlockChains(local, sampling, worse) if kind == "blocks" else DeviceChains(chains, chains.states)
+    before = chains.table().lower[0].values
+    assert chains.take_better(np.array([0, 2]), np.array(best)[[0, 2]])
+    after, worth = chains.table().lower[0].values, sum(table.values for table in exact.lower)
+    assert after[[0, 2]].tolist() == worth[[0, 2]].tolist() and after[[1, 3]].tolist() == before[[1, 3]].tolist()
+    assert (after[[0, 2]] > before[[0, 2]]).all()
+    assert not chains.take_better(np.arange(4), worse) and (chains.table().lower[0].values == after).all()
+
+
+def test_an_agent_takes_the_assignments_that_a_search_in_its_rows_comes_to():
+    problem = rings(hidden=6, forbidden=0.3)
+    local, sampling, chains = after_gibbs(problem)
+    worth = sum(table.values for table in get("exact").solve([local], sampling)[0].lower)
+    chains.after[1][:], chains.after[0][:] = 0, np.iinfo(np.int64).min
+    agent = Agent(Means(sampling, 0.0), local, chains.table(), LowerTable(local, chains))
+    agent.start_bound("triangles")
+    limits = np.full(local.rows, -(1 << 40))
+    while not (request := agent.row_search(limits, 1.0, 1 << 24)).search.exhausted or not request.search.nodes:
+        search_rows([request], waves=20)
+        agent.take_searched(limits)
+    assert (agent.rows(agent.table.lower) == worth).all() and (agent.rows(agent.table.upper) == worth).all()
 
 
 def test_auto_goes_on_with_blocks_where_chains_freeze():

@@ -287,7 +287,10 @@ class Agent:
         return self.above.search(still, limits, self._attained(limits), seconds, room)
 
     def take_searched(self, limits: NDArray[Any]) -> None:
-        """Take in what a search in the rows has found."""
+        """Take in what a search in the rows has found: bounds, and assignments where they are better."""
+        leaves, chains = self.above.leaves(), self.below.chains
+        if leaves is not None and chains is not None and chains.take_better(*leaves):
+            self.table = chains.table()
         self.take_bound()
         self._prune(limits)
 

@@ -158,6 +158,10 @@ class UpperTable:
             self.slow = self.slow or SWEEPS * self.dual.pace * _NODES * rows > seconds
         return not self.slow
 
+    def leaves(self) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """Return rows and hidden values of theirs that the search in them has come to since this was last asked."""
+        return None if self.searched is None else self.searched.leaves()
+
     def search(
         self, rows: NDArray[np.int64] | None, limits: NDArray[Any], attained: NDArray[Any], seconds: float, room: int
     ) -> Request:

@@ -79,6 +79,10 @@ class RowSearch:
         self._gained = _FADE * self._gained + max(0.0, before - self._tree.slack)
         self._worked = _FADE * self._worked + self.nodes - nodes
 
+    def leaves(self) -> tuple[Ints, Ints] | None:
+        """Return rows, (k,), and hidden values of theirs, (k, n), that it has come to since this was last asked."""
+        return self._tree.leaves.taken()
+
     def end(self) -> None:
         """Lower the state's bounds."""
         rows, bounds = self._tree.bounds()

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.branching.leaves import Leaves
 from dmcmc.inference.bounds.branching.pool import (
     JOB,
     JOB_ROW,
@@ -66,6 +67,8 @@ class Tree:
         What does not reach them does not matter.
     nodes : int
         That have been worked on.
+    leaves : Leaves
+        Assignments that it has come to.
     """
 
     def __init__(self, live: NDArray[np.bool_], bounds: Ints, scale: Scale, slots: int) -> None:
@@ -77,7 +80,7 @@ class Tree:
         self._free = list(range(slots - 1, -1, -1))
         self._all = np.packbits(live.reshape(1, -1), axis=1)
         self._open = self._roots(np.zeros(0, dtype=np.int64))
-        self.nodes = 0
+        self.nodes, self.leaves = 0, Leaves()
 
     @property
     def size(self) -> int:
@@ -163,7 +166,9 @@ class Tree:
         np.maximum.at(self._floors, rows[done], jobs[done, JOB_THRESHOLD] - 1)
         last = done & (leaf | (stuck & (jobs[:, JOB_SOURCE] < 0)))
         np.maximum.at(self._floors, rows[last], bounds[last])
-        self._raise(rows[last & leaf], bounds[last & leaf])
+        ended = last & leaf
+        self._raise(rows[ended], bounds[ended])
+        self.leaves.add(rows[ended], bounds[ended], found.masks[ended])
         again = done & stuck & ~last  # shifted too far: once more from its row
         keep = done & ~last
         masks = np.where(failed[:, None, None], masks, found.masks)

@@ -78,6 +78,23 @@ def test_rows_end_with_what_they_are_worth(seed, star):
     assert naive.same_numbers(np.array(decoded(state)), naive.row_values(local).ravel())
 
 
+@pytest.mark.parametrize("star", [False, True])
+@pytest.mark.parametrize("hard", [0.0, 0.3])
+def test_rows_that_are_closed_leave_an_assignment_that_is_worth_as_much(hard, star):
+    """As long as one is asked for only once: what has been told is not told again."""
+    local = agent(3, hard, star=star)
+    work, worth = row_search(DualState(local, triangles=True), 1 << 24), naive.row_values(local).ravel().tolist()
+    told: dict[int, float] = {}
+    for _ in range(400):
+        search_rows([Request(work, nothing(local), nothing(local))], waves=1)
+        for row, values in zip(*(work.leaves() or ((), ())), strict=True):
+            here = naive.attained(local, [*values.tolist(), int(row)])
+            assert here > told.get(int(row), -math.inf)
+            told[int(row)] = here
+    assert work.exhausted and work.leaves() is None
+    assert {row: value for row, value in enumerate(worth) if value > -math.inf} == told
+
+
 @pytest.mark.parametrize("most", [1 << 17, 4])
 def test_agents_share_waves_and_nodes_go_depth_first_where_many_are_open(monkeypatch, most):
     monkeypatch.setattr(tree, "MOST_NODES", most)
