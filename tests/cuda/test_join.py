@@ -8,8 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.encoded_problems import chosen, problems, same_tables
 
+from dmcmc.inference.elimination.cuda import describe_kernels, waves
+from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
+from dmcmc.inference.elimination.cuda.join_kernels import FAR
 from dmcmc.inference.elimination.cuda.stream import Streaming, cut, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
@@ -80,6 +83,47 @@ def test_many_tables_that_vary_with_both_sides():
     plan = plan_elimination(scopes, domains, [0], [1, 2, 3])
     shared = eliminate_hybrid(flat, divide_work(plan, 1), arithmetic)
     assert same_tables(eliminate(flat, plan, arithmetic), shared)
+
+
+@pytest.mark.parametrize("scale", [1, 2**20])
+def test_tables_whose_entries_are_far_apart_have_places_of_64_bits(monkeypatch, scale):
+    """Which are joined by kernels of their own; here they are made to be, since no test has such a table."""
+
+    def last_axis(program, first, last):
+        program.low[first:last] = 1
+
+    def as_if_far(*arguments):
+        tables, launches, *rest = describe_kernels.wave_tables(*arguments)
+        taken.update(launches[:, 0].tolist())
+        launches[:, 0] += FAR * np.isin(launches[:, 0], (1, 2))
+        return tables, launches, *rest
+
+    monkeypatch.setattr(waves, "choose_lows", last_axis)
+    monkeypatch.setattr(waves, "wave_tables", as_if_far)
+    rng, domains, taken = np.random.default_rng(0), np.array([3, 2, 7, 40]), set[int]()
+    dtype = np.dtype(np.int32 if scale == 1 else np.int64)
+    arithmetic = Arithmetic(dtype, -(2**29) * scale, 1000 * scale)
+    for many in (1, 2):
+        scopes = [(0, 1, 2, 3), (0, 1, 3), (0, 3), (0, 1), (0,)][2 - many :]
+        tables = [rng.integers(-9 * scale, 9 * scale, domains[list(s)], dtype=dtype) for s in scopes]
+        flat, plan = flatten(scopes, tables, dtype), plan_elimination(scopes, domains, [0], [1, 2, 3])
+        shared = eliminate_hybrid(flat, divide_work(plan, 1), arithmetic)
+        assert same_tables(eliminate(flat, plan, arithmetic), shared)
+    assert {1, 2} <= taken
+
+
+@pytest.mark.parametrize(("both", "stride", "number"), [(1, 2**30, 1), (1, 2**31, 5), (2, 2**31, 6), (3, 2**31, 3)])
+def test_what_32_bits_do_not_reach_is_told_by_strides(both, stride, number):
+    """Two axes of three and two values; the last table's second entry of the first axis is a stride away."""
+    axes, record = [3, 2], w.STRIDES + 2
+    meta = np.zeros(w.HEADER + 2 + (1 + both) * record, dtype=np.int64)
+    meta[[w.HIGH_AXES, w.LOW_AXES, w.HIGH_TABLES, w.BOTH_TABLES]] = 1, 1, 1, both
+    meta[w.HEADER : w.HEADER + 2] = axes
+    for table in range(1 + both):
+        at = w.HEADER + 2 + table * record
+        meta[at + w.STRIDES : at + record] = (2**40, 0) if table == 0 else (stride if table == both else 2, 1)
+        meta[at + w.X_STRIDE] = 2**50  # an x moves the beginning
+    assert describe_kernels._kernel_number(meta, 0, True) == number
 
 
 @given(problems(), st.integers(40, 600), st.sampled_from([1, 2]))

@@ -4,11 +4,11 @@
 import numpy as np
 
 from dmcmc.inference.elimination.cuda import words as w
-from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, LARGE
+from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, FAR, FAR_FROM, LARGE
 from dmcmc.inference.elimination.join_kernels import bucket_strides
 from dmcmc.inference.runtime.compile import njit
 
-_BOTH_MOST, _LARGE = BOTH_MOST, LARGE  # the kernels below read them; numba freezes globals
+_BOTH_MOST, _LARGE, _FAR, _FAR_FROM = BOTH_MOST, LARGE, FAR, FAR_FROM  # kernels read them; numba freezes globals
 
 _WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
 _BEST_WIDTH = 10.0  # log2 of the width that suits it best
@@ -123,6 +123,25 @@ def describe(program, first, last, device_begin):
 
 
 @njit(nogil=True)
+def _kernel_number(meta, b, big):
+    """Return the number of the kernel that joins a bucket; ``big`` where its wave has large messages."""
+    both = meta[b + w.BOTH_TABLES]
+    if both == 0:
+        return _LARGE if big else 0
+    if both > 2:
+        return 3
+    axes = meta[b + w.HIGH_AXES] + meta[b + w.LOW_AXES]
+    others = meta[b + w.HIGH_TABLES] + meta[b + w.LOW_TABLES]
+    for t in range(others, others + both):
+        record, span = b + w.HEADER + axes + t * (w.STRIDES + axes), 0
+        for j in range(axes):
+            span += (meta[b + w.HEADER + j] - 1) * meta[record + w.STRIDES + j]
+        if span >= _FAR_FROM:
+            return both + _FAR
+    return both
+
+
+@njit(nogil=True)
 def wave_tables(meta, where, level, heights, width, large, room, plenty):
     """Put buckets into waves, and those into launches: one that prepares, and one join for each kernel that it takes.
 
@@ -178,7 +197,7 @@ def wave_tables(meta, where, level, heights, width, large, room, plenty):
                     b = where[order[j]]
                     x_size, rows = meta[b + w.DOMAIN], meta[b + w.ROWS]
                     wide, both = meta[b + w.WIDTH], meta[b + w.BOTH_TABLES]
-                    if number >= 0 and number != (_LARGE if both == 0 and big else min(both, 3)):
+                    if number >= 0 and number != _kernel_number(meta, b, big):
                         continue
                     if turn == 0:
                         members += 1

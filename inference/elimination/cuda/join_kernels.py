@@ -11,7 +11,9 @@ The picture. The separator is split into leading variables h and trailing variab
 A block of 256 threads joins a tile of the message, TH assignments of h times TL of l, for a few tiles side by side. Its
 threads are 8 groups of 32; neighbours in a group have neighbouring l; every thread keeps TH/8 × TL/32 cells in
 registers while slices of S and B pass through shared memory. Without tables that vary with both this is a max-plus
-matrix product, bound by instructions; with one it is bound by the bytes of that table.
+matrix product, bound by instructions. With one or two of them, what a thread reads is as far from the table's first
+entry of x for every x: 32 bits say how far, worked out once a tile, and each x moves the beginning. Places of 64 bits
+for every entry were half of all instructions; tables of more entries than 32 bits count still have them.
 
 A launch may join many buckets: a block finds in a launch's table which one it is in. The words of buckets and launches
 are those of :mod:`dmcmc.inference.elimination.cuda.words`.
@@ -30,7 +32,8 @@ from dmcmc.inference.runtime.compile import cuda_jit
 
 LANES, GROUPS = (4, 4) if config.ENABLE_CUDASIM else (32, 8)  # the simulator has a real thread for each
 PREPARERS = 8 if config.ENABLE_CUDASIM else 256  # threads of a block that prepares
-LARGE = 4  # number of a kernel, see join_kernel
+LARGE, FAR = 4, 4  # numbers of kernels, see join_kernel
+FAR_FROM = 1 << 32  # entries between two of a value of x
 BOTH_MOST = 8  # tables that vary with h and l; choose_low splits no separator so that there are more
 
 
@@ -49,12 +52,13 @@ def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel
     Parameters
     ----------
     number
-        0, 1, 2: so many tables vary with both; 3: any number of them; :data:`LARGE`: none, and messages are large.
+        0, 1, 2: so many tables vary with both; 3: any number of them; :data:`LARGE`: none, and messages are large;
+        1 or 2 and :data:`FAR`: so many, of which one has entries further apart than :data:`FAR_FROM`.
     """
     heavy = dtype.itemsize == 8 or operation == LOG_SUM
     rh, rl = (LANES // 2, 4) if number == LARGE and not heavy else (4, 4)
-    both = 0 if number == LARGE else number
-    return JoinKernel(_build(dtype.type, both, operation, rh, rl), GROUPS * rh, LANES * rl)
+    both, far = number % FAR, number == 3 or number > LARGE
+    return JoinKernel(_build(dtype.type, both, operation, rh, rl, far), GROUPS * rh, LANES * rl)
 
 
 @cuda.jit(device=True)
@@ -71,7 +75,7 @@ def find_bucket(meta, table, block, thread, threads):
     return found[0]
 
 
-def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
+def _build(number: Any, both: int, operation: int, rh: int, rl: int, far: bool) -> Any:
     """Compile the join with its sizes as constants, so that loops unroll and cells stay in registers."""
     th, tl = GROUPS * rh, LANES * rl
     slice_x = 32 if np.dtype(number).itemsize == 4 else 16
@@ -79,6 +83,8 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
     log_sum, general = operation == LOG_SUM, both > 2
     tables = BOTH_MOST if general else max(both, 1)
     places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
+    near = both if both and not far else 0
+    nears = max(1, near * cells)
 
     @cuda_jit(max_registers=128)  # two blocks a multiprocessor
     def join(arena, meta, table, sums, start, lowest, half):
@@ -89,6 +95,7 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         cell = cuda.local.array(cells, number)
         mass = cuda.local.array(masses, number)
         base = cuda.local.array(rl, number)
+        apart = cuda.local.array(nears, np.uint32)
         tx, ty = np.int32(cuda.threadIdx.x), np.int32(cuda.threadIdx.y)
         tid = ty * np.int32(LANES) + tx
         bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), tid, threads)
@@ -100,14 +107,18 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
         rows_at, columns_at = meta[where + w.ROW_STARTS], meta[where + w.COLUMN_STARTS]
         tiles, down = np.int32(meta[where + w.TILES]), np.uint32((rows + (th - 1)) // th)
         record = w.STRIDES + meta[where + w.HIGH_AXES] + meta[where + w.LOW_AXES]
-        apart = meta[where + w.HIGH_TABLES] + meta[where + w.LOW_TABLES]
-        first_both = where + w.HEADER + record - w.STRIDES + apart * record
+        others = meta[where + w.HIGH_TABLES] + meta[where + w.LOW_TABLES]
+        first_both = where + w.HEADER + record - w.STRIDES + others * record
         nv = np.int32(meta[where + w.BOTH_TABLES]) if general else np.int32(both)
         row = np.int64(block % down) * th
         stride_0 = meta[first_both + w.X_STRIDE] if both >= 1 else 0
         stride_1 = meta[first_both + record + w.X_STRIDE] if both == 2 else 0
+        begin_0 = meta[first_both + w.OFFSET] if near >= 1 else 0
+        begin_1 = meta[first_both + record + w.OFFSET] if near == 2 else 0
+        first, second = arena, arena
         for i in range(tid, nv * th, threads):
             shared_start[i] = start[rows_at + (i // th) * rows + min(row + i % th, rows - 1)]
+        cuda.syncthreads()
         for tile in range(tiles):
             left = np.int32((np.int64(block // down) * tiles + tile) * tl)
             if left >= width:
@@ -120,6 +131,13 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                 for j in range(rl):
                     column = min(left + tx + np.int32(LANES * j), width - np.int32(1))
                     place[v * rl + j] = np.int32(start[columns_at + v * width + column])
+            for i in range(rh):
+                for j in range(rl):
+                    if near >= 1:
+                        apart[i * rl + j] = np.uint32(shared_start[ty + GROUPS * i] - begin_0 + place[j])
+                    if near == 2:
+                        far_1 = shared_start[th + ty + GROUPS * i] - begin_1
+                        apart[cells + i * rl + j] = np.uint32(far_1 + place[rl + j])
             for x0 in range(0, x_size, slice_x):
                 here = min(np.int32(slice_x), np.int32(x_size - x0))
                 cuda.syncthreads()
@@ -135,6 +153,10 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                 cuda.syncthreads()
                 for x in range(here):
                     step_0, step_1 = (x0 + x) * stride_0, (x0 + x) * stride_1
+                    if near >= 1:
+                        first = arena[np.uint64(begin_0 + step_0) :]
+                    if near == 2:
+                        second = arena[np.uint64(begin_1 + step_1) :]
                     at_l, at_h = np.uint64(x * tl + tx), np.uint64(x * th + ty)  # unsigned: no test for wrapping
                     for j in range(rl):
                         base[j] = shared_l[at_l + np.uint64(LANES * j)]
@@ -142,10 +164,14 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
                         mine = shared_h[at_h + np.uint64(GROUPS * i)]
                         for j in range(rl):
                             value = number(mine + base[j])
-                            if both >= 1 and not general:
+                            if near >= 1:
+                                value = number(value + first[np.uint64(apart[i * rl + j])])
+                            if near == 2:
+                                value = number(value + second[np.uint64(apart[cells + i * rl + j])])
+                            if far and not general:
                                 at = np.uint64(shared_start[ty + GROUPS * i] + step_0 + place[j])
                                 value = number(value + arena[at])
-                            if both == 2:
+                            if far and both == 2:
                                 at = np.uint64(shared_start[th + ty + GROUPS * i] + step_1 + place[rl + j])
                                 value = number(value + arena[at])
                             if general:
@@ -188,45 +214,52 @@ def offset_of(meta, sizes, strides, axes, index):
     return offset
 
 
+@cuda.jit(device=True)
+def sum_up(arena, meta, sums, out, span, x_size, sizes, axes, at, record, shift, count, lowest, block, blocks):
+    """Set sums from place ``out`` on to those of some tables for every x and assignment of some axes, (x_size, span).
+
+    ``sizes``: the place of the axes' sizes; ``at``: that of the first of ``count`` records; ``shift``: where a record's
+    strides of these axes begin. A block has one x at a time, each of its threads an assignment: 64-bit division would
+    take longer than all else. Parts stay below 2^32 where sums have less than 2^40 entries.
+    """
+    number, x_sizes, lanes = sums.dtype.type, np.uint32(x_size), np.uint32(cuda.blockDim.x)
+    part, parts = np.uint32(block), np.uint32((span + lanes - 1) // lanes * x_size)
+    while part < parts:
+        x, i = np.int64(part % x_sizes), np.int64(part // x_sizes) * lanes + cuda.threadIdx.x
+        if i < span:
+            total = number(0)
+            for t in range(count):
+                here = at + t * record
+                offset = meta[here + w.OFFSET] + x * meta[here + w.X_STRIDE]
+                offset += offset_of(meta, sizes, here + w.STRIDES + shift, axes, i)
+                total = max(number(total + arena[np.uint64(offset)]), lowest)
+            sums[out + x * span + i] = total
+        part = np.uint32(part + np.uint32(blocks))
+
+
 @cuda_jit()
 def prepare(arena, meta, table, sums, start, lowest):
     """Fill S (domain of x, rows), B (domain of x, width) and the tables' rows and columns of a launch's buckets."""
     bucket = find_bucket(meta, table, np.int64(cuda.blockIdx.x), cuda.threadIdx.x, cuda.blockDim.x)
     first_block, last_block = meta[table + w.FIRST_BLOCK + bucket], meta[table + w.FIRST_BLOCK + bucket + 1]
     where = meta[table + w.AFTER + meta[table + w.BUCKETS] + bucket]
-    first = (cuda.blockIdx.x - first_block) * cuda.blockDim.x + cuda.threadIdx.x
-    step = (last_block - first_block) * cuda.blockDim.x
+    block, blocks = cuda.blockIdx.x - first_block, last_block - first_block
+    first, step = block * cuda.blockDim.x + cuda.threadIdx.x, blocks * cuda.blockDim.x
     x_size, kh, kl = meta[where + w.DOMAIN], np.int32(meta[where + w.HIGH_AXES]), np.int32(meta[where + w.LOW_AXES])
     rows, width = meta[where + w.ROWS], meta[where + w.WIDTH]
     ns, nb = np.int32(meta[where + w.HIGH_TABLES]), np.int32(meta[where + w.LOW_TABLES])
-    nv = np.int32(meta[where + w.BOTH_TABLES])
-    s_at, b_at = meta[where + w.HIGH_SUMS], meta[where + w.LOW_SUMS]
     rows_at, columns_at = meta[where + w.ROW_STARTS], meta[where + w.COLUMN_STARTS]
     high, record = where + w.HEADER, w.STRIDES + kh + kl
     low, tables = high + kh, high + kh + kl
-    number = sums.dtype.type
-    for i in range(first, rows * x_size, step):
-        total = number(0)
-        for t in range(ns):
-            at = tables + t * record
-            offset = meta[at + w.OFFSET] + (i // rows) * meta[at + w.X_STRIDE]
-            offset += offset_of(meta, high, at + w.STRIDES, kh, i % rows)
-            total = max(number(total + arena[offset]), lowest)
-        sums[s_at + i] = total
-    for i in range(first, width * x_size, step):
-        total = number(0)
-        for t in range(ns, ns + nb):
-            at = tables + t * record
-            offset = meta[at + w.OFFSET] + (i // width) * meta[at + w.X_STRIDE]
-            offset += offset_of(meta, low, at + w.STRIDES + kh, kl, i % width)
-            total = max(number(total + arena[offset]), lowest)
-        sums[b_at + i] = total
-    for i in range(first, rows * nv, step):
-        at = tables + (ns + nb + i // rows) * record
-        start[rows_at + i] = meta[at + w.OFFSET] + offset_of(meta, high, at + w.STRIDES, kh, i % rows)
-    for i in range(first, width * nv, step):
-        at = tables + (ns + nb + i // width) * record
-        start[columns_at + i] = offset_of(meta, low, at + w.STRIDES + kh, kl, i % width)
+    s_at, b_at, others = meta[where + w.HIGH_SUMS], meta[where + w.LOW_SUMS], tables + ns * record
+    sum_up(arena, meta, sums, s_at, rows, x_size, high, kh, tables, record, 0, ns, lowest, block, blocks)
+    sum_up(arena, meta, sums, b_at, width, x_size, low, kl, others, record, kh, nb, lowest, block, blocks)
+    for v in range(np.int32(meta[where + w.BOTH_TABLES])):
+        at = others + (nb + v) * record
+        for i in range(first, rows, step):
+            start[rows_at + v * rows + i] = meta[at + w.OFFSET] + offset_of(meta, high, at + w.STRIDES, kh, i)
+        for i in range(first, width, step):
+            start[columns_at + v * width + i] = offset_of(meta, low, at + w.STRIDES + kh, kl, i)
 
 
 @cuda_jit()
