@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bounds import tree_kernels as kernels
-from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseShape, CaseStep, CaseWork, ExactGiven, Passes
 
 
@@ -33,7 +32,8 @@ class NumbaCases:
         products, weights = (np.zeros((shape.cases, shape.m, shape.m), dtype=np.float32) for _ in range(2))
         slopes, means = np.zeros_like(work.points), np.zeros_like(work.points)
         weights[:, n, n], plan = 1, [CaseStep(*words) for words in schedule]
-        tables = given.utilities, given.agents, products, work.shifts, given.sizes, domain
+        utilities = given.utilities.astype(np.float32) * given.scales[:, None, None]
+        tables = utilities, given.agents, products, work.shifts, given.sizes, domain
 
         def multiply(at: int) -> None:
             np.matmul(work.points, work.points.transpose(0, 2, 1), out=products)
@@ -60,7 +60,7 @@ class NumbaCases:
         return vectors @ vectors.transpose(0, 2, 1)
 
     def maxima(self, given: ExactGiven, shape: CaseShape) -> Any:
-        """Return the exact maxima of pairs whose first variable comes first; NEVER for none."""
-        found = np.full((shape.cases, shape.h, shape.h), NEVER, dtype=np.int64)
+        """Return the exact maxima of pairs whose first variable comes first; NEVER where no entry is live."""
+        found = np.zeros((shape.cases, shape.h, shape.h), dtype=np.int64)
         kernels.exact_maxima(*given, shape.d, found)
         return found

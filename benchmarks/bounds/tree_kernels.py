@@ -148,6 +148,8 @@ def exact_maxima(utilities, agents, products, shifts, sizes, bits, d, found):
     for at in numba.prange(sizes.shape[0] * h):
         c, u = at // h, at % h
         for v in range(u + 1, h):
+            if sizes[c, u] == 0 or sizes[c, v] == 0:
+                continue
             best = np.int64(NEVER)
             for i in range(sizes[c, u]):
                 a = u * d + i

@@ -223,6 +223,8 @@ class Device:
 
         Parameters
         ----------
+        arguments
+            Arrays may be any library's.
         changing
             Which argument is given at every launch.
         """
@@ -237,7 +239,7 @@ class Device:
         kinds = kernel, *(_kind(argument) for argument in arguments)
         compiled = self._compiled.get(kinds)
         if compiled is None:  # to look it up again takes as long as some launches
-            types = tuple(kernel.typeof_pyval(a) for a in arguments)
+            types = tuple(kernel.typeof_pyval(self._as_numbas(a)) for a in arguments)
             compiled = self._compiled[kinds] = kernel.compile(types)
         words = [_words(argument) for argument in arguments]
         flat = [word for some in words for word in some]
@@ -254,6 +256,11 @@ class Device:
                 raise RuntimeError(f"{kernel.__name__}: {error.name}: {len(held[1])} words, {len(pointers)} pointers")
 
         return launch
+
+    def _as_numbas(self, argument: Any) -> Any:
+        """Return an array of any library's as Numba has it; anything else as it is."""
+        there = hasattr(argument, "__cuda_array_interface__")
+        return self._cuda.as_cuda_array(argument, sync=False) if there else argument
 
     def load(self, kernel: Any, arguments: tuple[Any, ...]) -> None:
         """Compile a kernel for arguments of these types, or find it on disk; without a launch."""

@@ -104,12 +104,7 @@ class DeviceArrays:
 
     def _flat(self, array: Any) -> Any:
         """Return an array as kernels take it."""
-        flat = array.reshape(-1)
-        if self._simulated:
-            return flat
-        from numba import cuda
-
-        return cuda.as_cuda_array(flat, sync=False)
+        return array.reshape(-1)
 
     def close(self) -> None:
         """Give memory back that nothing needs any more."""

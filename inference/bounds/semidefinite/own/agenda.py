@@ -105,7 +105,7 @@ class Agenda:
                         beyond = (limit - before + agents * (before - low)) * unit
                         own.append(Item(beyond, self._stage(leaf), number, row, at, leaf))
                 found += own
-        return sorted(found, key=lambda item: item[:5])
+        return sorted(found)  # numbers tell all of a row's leaves apart: those are not compared
 
     def _stage(self, leaf: Leaf | None) -> Stage:
         """Return what is next for a leaf."""
@@ -142,7 +142,7 @@ class Agenda:
                 chosen.append(item)
             if count >= afford or passed > _PASSED * afford:
                 break
-        return sorted(chosen, key=lambda item: item[2:5])
+        return sorted(chosen, key=lambda item: (item.turn, item.row, item.number))
 
     def _afford(self, plan: Plan) -> int:
         """Return how many cases there is time and room for."""

@@ -69,6 +69,7 @@ class CaseBatch:
         put = ground.arrays.put
         given = CaseGiven(
             ground.utilities,
+            ground.scales,
             put(self.agents),
             put(sizes),
             put(self.there.sum(axis=1).astype(np.float32)),

@@ -81,11 +81,10 @@ def _alone(batch: CaseBatch, part: slice, products: Any, moved: Any, bits: Ints)
 
 def _of_pairs(batch: CaseBatch, part: slice, products: Any, moved: Any, bits: Ints) -> Ints:
     """Return the sums of the maxima of all pairs' tables, (cases,), NEVER where one has no live entry."""
-    arrays, h, there = batch.ground.arrays, batch.shape.h, batch.there[part]
+    arrays, xp = batch.ground.arrays, batch.ground.arrays.module
     agents, sizes = arrays.put(batch.agents[part]), arrays.put(batch.sizes[part])
     given = ExactGiven(batch.ground.pairs, agents, products, moved, sizes, arrays.put(bits))
-    best = arrays.get(arrays.maxima(given, batch.shape._replace(cases=len(there))))
-    counted = there[:, :, None] & there[:, None, :] & np.triu(np.ones((h, h), dtype=bool), 1)
-    dead = (counted & (best == NEVER)).any(axis=(1, 2))
-    found: Ints = np.where(dead, NEVER, np.where(counted & ~dead[:, None, None], best, 0).sum(axis=(1, 2)))
+    best = arrays.maxima(given, batch.shape._replace(cases=len(agents)))
+    dead = (best == NEVER).any(axis=(1, 2))
+    found: Ints = arrays.get(xp.where(dead, np.int64(NEVER), best.sum(axis=(1, 2))))
     return found

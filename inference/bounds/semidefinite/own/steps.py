@@ -79,8 +79,10 @@ class CaseGiven(NamedTuple):
 
     Attributes
     ----------
-    utilities : (agents, n, n) float32
+    utilities : (agents, n, n) float16 or float32
         Of pairs; values that a variable has not are forbidden.
+    scales : (agents,) float32
+        What they are multiplied by.
     agents : (cases,) int32
     sizes : (cases, h) int32
         Of domains, 0 where there is no variable.
@@ -92,6 +94,7 @@ class CaseGiven(NamedTuple):
     """
 
     utilities: Any
+    scales: Any
     agents: Any
     sizes: Any
     tables: Any
@@ -191,7 +194,10 @@ class CaseArrays(Protocol):
         ...
 
     def maxima(self, given: ExactGiven, shape: CaseShape) -> Any:
-        """Return the exact maxima of pairs whose first variable comes first, (cases, h, h) int64; NEVER for none."""
+        """Return the exact maxima of pairs whose first variable comes first, (cases, h, h) int64.
+
+        NEVER where no entry is live, 0 where there is no such pair.
+        """
         ...
 
 
