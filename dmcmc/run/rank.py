@@ -113,6 +113,10 @@ class Run:
     def first_tables(self) -> None:
         """Make each agent's first table, after some search; some agents may change their methods on the way."""
         self.progress.stage("searching")
+        with self.search.meanwhile(self.setup):
+            self._first_tables()
+
+    def _first_tables(self) -> None:
         self.search.before_tables(self.setup)
         self.search.begin_on_gpu(self.setup)
         self.progress.stage("local tables", len(self.mine))

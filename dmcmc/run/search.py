@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
+from dmcmc.inference.runtime.device import opened, shared_device
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.threads import cores, step_back
 from dmcmc.mpi.world import World
@@ -93,6 +94,7 @@ class Search:
         self.engine = RunEngine(parts, incumbent, world, self._search, stop)
         self.on_gpu: gpu_search.OnGpu | None = None
         self.unready: Callable[[], float] | None = None
+        self._left = False  # the first assignment, but for one that is there at once
 
     def __enter__(self) -> Self:
         return self
@@ -154,9 +156,34 @@ class Search:
         return stop
 
     def first(self) -> None:
-        """Make the first incumbent; of a plain run each variable's first value, which is no search."""
-        values = np.zeros(self.parts.problem.n_variables, dtype=np.int64) if self.plain else None
-        self._take(values if self.plain or not self._leads else self._search.first(self._tell))
+        """Make the first incumbent; of a plain run each variable's first value, which is no search.
+
+        So it is at first where a GPU may soon be at work: the rest is left for then.
+        """
+        values = np.zeros(self.parts.problem.n_variables, dtype=np.int64)
+        self._left = not self.plain and self._leads and _may_soon_wait(self.parts, self.world)
+        self._take(values if self.plain or self._left else self._search.first(self._tell) if self._leads else None)
+
+    @contextmanager
+    def meanwhile(self, setup: Setup) -> Iterator[None]:
+        """Make the first assignment, if it was left, while a GPU makes tables in the body; before it, if none does."""
+        if self._left and _proves_on_gpu(setup):
+            device = shared_device()
+            device.meanwhile = self._make_first
+            try:
+                yield
+            finally:
+                device.meanwhile = None
+            self._make_first()
+        else:
+            self._make_first()
+            yield
+
+    def _make_first(self) -> None:
+        """Make the first assignment, if it was left."""
+        if self._left:
+            self._left = False
+            self._take(self._search.first(self._tell))
 
     def go_on(self, folder: str) -> None:
         """Begin with the best assignment that an earlier run has kept in a folder, and keep the best there (rank 0)."""
@@ -368,6 +395,18 @@ class Search:
                 self.incumbent.update(one)
         assert self.incumbent.values is not None and self.incumbent.worth is not None
         return self.incumbent.values, self.incumbent.worth
+
+
+def _may_soon_wait(parts: Divided, world: World) -> bool:
+    """Return whether this rank, alone and without a clock, may soon wait for a GPU that it uses already."""
+    config = parts.config
+    alone = world.size == 1 and not parts.timed and config.search in ("auto", "none")
+    return alone and config.device != "cpu" and opened()
+
+
+def _proves_on_gpu(setup: Setup) -> bool:
+    """Return whether tables will prove the answer, and a GPU makes some of them."""
+    return will_prove(setup) and any(choice.device != "cpu" for choice in setup.choices)
 
 
 def _pays(before: Worth, after: Worth, enough: float = PAYS) -> bool:

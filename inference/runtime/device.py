@@ -134,6 +134,13 @@ class Device:
         self._allowed: dict[Any, int] = {}
         self._compiled: dict[tuple[Any, ...], Any] = {}
         self._simulated = bool(config.ENABLE_CUDASIM)
+        self.meanwhile: Callable[[], None] | None = None  # what the host does once, as soon as the device is at work
+
+    def work_meanwhile(self) -> None:
+        """Do what has been left for when the device is at work."""
+        work, self.meanwhile = self.meanwhile, None
+        if work is not None:
+            work()
 
     @cached_property
     def limit(self) -> int:

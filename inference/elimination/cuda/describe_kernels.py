@@ -4,11 +4,12 @@
 import numpy as np
 
 from dmcmc.inference.elimination.cuda import words as w
-from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, FAR, FAR_FROM, LARGE
+from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, FAR, FAR_FROM, LARGE, SOME
 from dmcmc.inference.elimination.join_kernels import bucket_strides
 from dmcmc.inference.runtime.compile import njit
 
-_BOTH_MOST, _LARGE, _FAR, _FAR_FROM = BOTH_MOST, LARGE, FAR, FAR_FROM  # kernels read them; numba freezes globals
+# The kernels below read them; numba freezes globals.
+_BOTH_MOST, _LARGE, _FAR, _FAR_FROM, _SOME = BOTH_MOST, LARGE, FAR, FAR_FROM, SOME
 
 _WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
 _BEST_WIDTH = 10.0  # log2 of the width that suits it best
@@ -206,7 +207,7 @@ def wave_tables(meta, where, level, heights, width, large, room, plenty):
                     tables[at + w.AFTER + members + written] = b
                     written += 1
                     if number < 0:
-                        work = max(x_size * rows, x_size * wide, both * rows, both * wide)
+                        work = max((x_size + _SOME - 1) // _SOME, both) * max(rows, wide)
                         blocks += min((work + 255) // 256, 4096)
                     else:
                         across, down = (wide + width - 1) // width, (rows + heights[number] - 1) // heights[number]

@@ -152,6 +152,7 @@ def eliminate_hybrid(
         waves = _waves(hybrid, arithmetic.dtype, semiring.operation)
         queue = Queue(device, stop=stop)
         run_waves(queue, on_device, waves, device.upload("meta", waves.meta), lowest, semiring.operation)
+        device.work_meanwhile()
         if down > up:
             on_device[up - begin : down - begin].copy_to_host(arena[up:down])
     if hybrid.last < hybrid.plan.buckets:

@@ -33,6 +33,7 @@ from dmcmc.inference.runtime.compile import cuda_jit
 LANES, GROUPS = (4, 4) if config.ENABLE_CUDASIM else (32, 8)  # the simulator has a real thread for each
 PREPARERS = 8 if config.ENABLE_CUDASIM else 256  # threads of a block that prepares
 LARGE, FAR = 4, 4  # numbers of kernels, see join_kernel
+SOME = 8  # values of x that a thread prepares
 FAR_FROM = 1 << 32  # entries between two of a value of x
 BOTH_MOST = 8  # tables that vary with h and l; choose_low splits no separator so that there are more
 
@@ -219,21 +220,23 @@ def sum_up(arena, meta, sums, out, span, x_size, sizes, axes, at, record, shift,
     """Set sums from place ``out`` on to those of some tables for every x and assignment of some axes, (x_size, span).
 
     ``sizes``: the place of the axes' sizes; ``at``: that of the first of ``count`` records; ``shift``: where a record's
-    strides of these axes begin. A block has one x at a time, each of its threads an assignment: 64-bit division would
-    take longer than all else. Parts stay below 2^32 where sums have less than 2^40 entries.
+    strides of these axes begin. A thread has an assignment and some x, since where a table's entries of an assignment
+    begin takes longer than to add them. Parts stay below 2^32 where sums have less than 2^40 entries.
     """
-    number, x_sizes, lanes = sums.dtype.type, np.uint32(x_size), np.uint32(cuda.blockDim.x)
-    part, parts = np.uint32(block), np.uint32((span + lanes - 1) // lanes * x_size)
+    number, lanes, chunks = sums.dtype.type, np.uint32(cuda.blockDim.x), np.uint32((x_size + SOME - 1) // SOME)
+    part, parts = np.uint32(block), np.uint32((span + lanes - 1) // lanes * chunks)
     while part < parts:
-        x, i = np.int64(part % x_sizes), np.int64(part // x_sizes) * lanes + cuda.threadIdx.x
+        first, i = np.int64(part % chunks) * SOME, np.int64(part // chunks) * lanes + cuda.threadIdx.x
         if i < span:
-            total = number(0)
+            for x in range(first, min(first + SOME, x_size)):
+                sums[np.uint64(out + x * span + i)] = 0
             for t in range(count):
                 here = at + t * record
-                offset = meta[here + w.OFFSET] + x * meta[here + w.X_STRIDE]
-                offset += offset_of(meta, sizes, here + w.STRIDES + shift, axes, i)
-                total = max(number(total + arena[np.uint64(offset)]), lowest)
-            sums[out + x * span + i] = total
+                step = meta[here + w.X_STRIDE]
+                offset = meta[here + w.OFFSET] + offset_of(meta, sizes, here + w.STRIDES + shift, axes, i)
+                for x in range(first, min(first + SOME, x_size)):
+                    place = np.uint64(out + x * span + i)
+                    sums[place] = max(number(sums[place] + arena[np.uint64(offset + x * step)]), lowest)
         part = np.uint32(part + np.uint32(blocks))
 
 

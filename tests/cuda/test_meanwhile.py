@@ -1,0 +1,87 @@
+"""While a GPU makes tables the host makes the first assignment, where it would only wait; under Numba's simulator."""
+
+import numpy as np
+import pytest
+
+import dmcmc
+import dmcmc.inference.execution.backend as backends
+from dmcmc.inference.elimination.cuda import eliminate as on_gpu
+from dmcmc.inference.execution.costs import Costs
+from dmcmc.inference.runtime.device import gpu_problem, shared_device
+from dmcmc.run import search
+from dmcmc.run.planning.combination import will_prove
+from dmcmc.samplers.local_search.search import LocalSearch
+
+pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
+
+
+@pytest.fixture
+def order(monkeypatch):
+    """What happened, in its order: even tiny buckets go to the GPU."""
+    monkeypatch.setattr(backends, "_BUCKETS", np.array([1]))
+    monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
+    monkeypatch.setattr(search, "_proves_on_gpu", will_prove)  # these agents are too small for it
+    shared_device()  # a process that has used the GPU before
+    happened, first, run_waves = list[str](), LocalSearch.first, on_gpu.run_waves
+
+    def noted_first(self, *given):
+        happened.append("first assignment")
+        return first(self, *given)
+
+    def noted_waves(*given):
+        run_waves(*given)
+        happened.append("launched")
+
+    monkeypatch.setattr(LocalSearch, "first", noted_first)
+    monkeypatch.setattr(on_gpu, "run_waves", noted_waves)
+    return happened
+
+
+def problem():
+    return dmcmc.generate(
+        "random", agents=3, variables_per_agent=4, domain_size=2, interface_variables=2, local_density=0.9, seed=3
+    )
+
+
+def again(order, **given):
+    """What a second solve makes: before the first one others have been made, of tiny problems, to compile."""
+    dmcmc.solve(problem(), seed=7, **given)
+    order.clear()
+    return dmcmc.solve(problem(), seed=7, **given)
+
+
+def test_the_first_assignment_is_made_while_the_device_is_at_work(order):
+    expected = again(order, method="exact", device="cpu")
+    assert order == ["first assignment"]
+    found = again(order, method="exact", device="cuda")
+    assert order[:2] == ["launched", "first assignment"] and order.count("first assignment") == 1
+    assert (found.status, found.objective, found.assignment) == (
+        expected.status,
+        expected.objective,
+        expected.assignment,
+    )
+    objectives = [point.objective for point in found.trace]
+    assert expected.trace[0].objective in objectives  # what search has found is in both
+    assert shared_device().meanwhile is None
+
+
+@pytest.mark.parametrize("given", [{"method": "gibbs", "runs": 1, "samples": 2}, {"timeout": 600}, {"polish": "none"}])
+def test_it_is_made_at_once_where_tables_do_not_prove_the_answer_or_there_is_a_clock(order, given, monkeypatch):
+    monkeypatch.setattr(backends.Backend, "samples_on_gpu", lambda *_: False)  # the simulator is too slow for chains
+    again(order, device="cuda", search="none", **given)
+    assert order[:1] == (["launched"] if "polish" in given else ["first assignment"])
+    assert order.count("first assignment") == (0 if "polish" in given else 1)
+
+
+def test_an_elimination_that_fails_leaves_nothing_behind_for_the_next(order, monkeypatch):
+    def broken(*given):
+        raise RuntimeError("broken")
+
+    again(order, method="exact", device="cuda")
+    order.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(on_gpu, "run_waves", broken)
+        with pytest.raises(RuntimeError, match="broken"):
+            dmcmc.solve(problem(), method="exact", device="cuda", seed=7)
+    assert shared_device().meanwhile is None and not order
+    assert dmcmc.solve(problem(), method="exact", device="cuda", seed=7).status == "optimal"
