@@ -32,8 +32,7 @@ class NumbaCases:
         products, weights = (np.zeros((shape.cases, shape.m, shape.m), dtype=np.float32) for _ in range(2))
         slopes, means = np.zeros_like(work.points), np.zeros_like(work.points)
         weights[:, n, n], plan = 1, [CaseStep(*words) for words in schedule]
-        utilities = given.utilities.astype(np.float32) * given.scales[:, None, None]
-        tables = utilities, given.agents, products, work.shifts, given.sizes, domain
+        tables = given.utilities, given.agents, products, work.shifts, given.sizes, domain
 
         def multiply(at: int) -> None:
             np.matmul(work.points, work.points.transpose(0, 2, 1), out=products)

@@ -1,7 +1,5 @@
 """A batch of descents makes the same steps on the GPU; runs under Numba's simulator, without CuPy."""
 
-from itertools import combinations
-
 import numpy as np
 import pytest
 from support import naive
@@ -9,7 +7,6 @@ from support.lifts.dense_agents import dense_agent
 from support.lifts.naive_batch import NaiveArrays, descents
 from support.lifts.naive_cases import NaiveCases
 
-from dmcmc import Factor
 from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.semidefinite.batch import Batch
 from dmcmc.inference.bounds.semidefinite.cuda import together
@@ -24,10 +21,9 @@ from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
 from dmcmc.inference.bounds.semidefinite.own.cases import NODE, Case, busiest_first, certified_alone
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
 from dmcmc.inference.bounds.semidefinite.own.ground import Ground, slot_bytes
-from dmcmc.inference.bounds.semidefinite.own.steps import CaseShape, CaseWork
+from dmcmc.inference.bounds.semidefinite.own.steps import CaseShape
 from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
 from dmcmc.inference.bounds.semidefinite.row_tree import Part
-from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import gpu_problem
@@ -108,40 +104,12 @@ def test_lifts_on_the_gpu_lower_bounds_as_on_the_cpu_and_go_on_where_they_were()
     assert any(decoded(lift) != above for lift, above in zip(there, before, strict=True))
 
 
-def descents_alike():
-    """A descent of an agent whose variables have three values each, and whose utilities are multiples of 8."""
-    rng, pairs = np.random.default_rng(5), list(combinations(range(5), 2))
-    factors = [Factor.of(pair, 8 * rng.integers(-200, 200, (3, 3))) for pair in pairs]
-    lift = Lift(DualState(LocalProblem(0, (4,), (0, 1, 2, 3), tuple(factors), np.full(5, 3)), triangles=False))
-    lift.improve(steps=2)
-    assert lift._descent is not None
-    return lift._descent
-
-
 def batch_of(arrays):
     """Cases of two agents of unlike sizes, with no, one and two variables fixed."""
     found, _ = descents()
     ground, (u, v) = Ground(found[:2], arrays, 2), busiest_first(found[0].network)[:2]
     cases = [(0, Case(0)), (1, Case(1)), (0, Case(1, ((u, 0),), Part(v, (1,)))), (0, Case(0, ((v, 1), (u, 0))))]
     return CaseBatch(ground, [Start(agent, case, agent) for agent, case in cases])
-
-
-def test_passes_over_half_numbers_are_those_over_single_ones():
-    """Where whole utilities have few bits and all variables as many values; else they are single."""
-    descent = descents_alike()
-    works = []
-    for kind in (np.float16, np.float32):
-        ground = Ground([descent], DeviceCases(), 2)
-        assert ground.utilities.dtype == np.float16
-        if kind == np.float32:
-            ground.utilities = ground.utilities.astype(kind) * ground.scales[:, None, None]
-            ground.scales = np.ones_like(ground.scales)
-        steps = CaseBatch(ground, [Start(0, Case(row), 0) for row in range(2)]).steps
-        for one in steps.passes(np.array([NODE.at(step) for step in range(3)], dtype=np.float32)):
-            one(1)
-        works.append(steps.work)
-    for name, one, other in zip(CaseWork._fields, *works, strict=True):
-        assert np.allclose(one, other, rtol=2e-3, atol=2e-3), name
 
 
 @pytest.mark.parametrize("passes", range(1, 7))

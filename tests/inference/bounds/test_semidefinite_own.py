@@ -10,8 +10,6 @@ from support.lifts.own_turns import lifts
 
 from dmcmc.inference.bounds.dual.scale import NEVER
 from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.dual.tables.entries import DEAD, THRESHOLD
-from dmcmc.inference.bounds.semidefinite.descent import DEAD as FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.descent import Point
 from dmcmc.inference.bounds.semidefinite.lift import Lift
 from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
@@ -26,7 +24,7 @@ from dmcmc.inference.bounds.semidefinite.own.cases import (
     utilities_of,
 )
 from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape, in_few_bits, slot_bytes
+from dmcmc.inference.bounds.semidefinite.own.ground import Ground, case_shape, slot_bytes
 from dmcmc.inference.bounds.semidefinite.own.turn import cases_at_once
 from dmcmc.inference.bounds.semidefinite.pace import as_long_as
 from dmcmc.inference.bounds.semidefinite.row_tree import Part
@@ -165,23 +163,6 @@ def test_utilities_of_cases_are_the_same_where_steps_are_made():
             (values,), (constant,) = utilities_of(descents[start.agent].network, [start.case])
             assert batch.constants[b] == constant
             assert (batch.values[b, batch.ground.columns[start.agent]] == values).all()
-
-
-@pytest.mark.parametrize(
-    ("values", "half"), [((0, 8, -2048), True), ((1, 2049, 0), False), ((2, 4096, 0), True), ((0, DEAD, 5), False)]
-)
-def test_steps_read_half_numbers_where_those_are_exact(values, half):
-    """Of two agents with two variables of two values each: the second's utilities."""
-    pairs, sizes, units = np.full((2, 4, 4), 16, dtype=np.int32), np.full((2, 2), 2, dtype=np.int32), np.array([4.0, 9])
-    pairs[1, 0, 2:], pairs[1, 1, 2] = values[:2], values[2]
-    found, scales = in_few_bits(pairs, sizes, units)
-    assert found.dtype == (np.float16 if half else np.float32)
-    exact = np.where(pairs < THRESHOLD, FORBIDDEN, pairs / units[:, None, None])
-    assert np.allclose(found.astype(np.float64) * scales[:, None, None], exact, rtol=1e-6)
-    sizes[0, 1] = 1  # values that a variable has not are forbidden
-    assert in_few_bits(pairs, sizes, units)[0].dtype == np.float32
-    sizes[0, 1], pairs[0, :, 2:], pairs[0, 2:] = 0, DEAD, DEAD  # a variable that is not there is not read
-    assert in_few_bits(pairs, sizes, units)[0].dtype == found.dtype
 
 
 def test_variables_are_fixed_in_the_order_of_the_tables_that_are_left():

@@ -61,8 +61,7 @@ class _Naive:
         for b, sizes in enumerate(self.given.sizes):
             for u, v in permutations(np.flatnonzero(sizes).tolist(), 2):
                 mine, other = self.places(b, u), self.places(b, v)
-                utilities = self.given.utilities[self.given.agents[b]][np.ix_(mine, other)].astype(np.float32)
-                table = self.given.scales[self.given.agents[b]] * utilities
+                table = self.given.utilities[self.given.agents[b]][np.ix_(mine, other)]
                 table = table + 2 * self.work.products[b][np.ix_(mine, other)].astype(np.float32)
                 shifts = self.work.shifts[b]
                 yield b, u, v, mine, other, table - shifts[v, mine][:, None] - shifts[u, other]

@@ -23,7 +23,7 @@ class DeviceCases(DeviceArrays):
         h, d, m, vectors = shape.h, shape.d, shape.m, shape.cases * shape.m
         blocks, threads = launch_shape(h, d, self._simulated)
         over_pairs, over_values = (blocks // h, h, shape.cases), (1, h, shape.cases)
-        tables = given.utilities, given.scales, given.agents, work.products, work.shifts, given.sizes, schedule
+        tables = given.utilities, given.agents, work.products, work.shifts, given.sizes, schedule
         alone = (
             work.products, work.shifts, work.reached, given.values, given.sizes, given.tables, schedule,
             work.weights, work.best, h, m,

@@ -38,12 +38,12 @@ def reach_kernel(domain):
     d = np.uint32(domain)
 
     @cuda_jit(fastmath=True)
-    def reach(utilities, scales, agents, products, shifts, sizes, schedule, reached, variables, rows, at):
+    def reach(utilities, agents, products, shifts, sizes, schedule, reached, variables, rows, at):
         """Set the smooth maxima of each value's entries in the tables of its pairs.
 
-        In: utilities (agents, n, n), to be multiplied by scales (agents,); agents (cases,); products (cases, m, m);
-        shifts (cases, h, n); sizes (cases, h), 0 where there is no variable; schedule (steps, WORDS), of which step
-        ``at`` counts; rows: m. Out: reached (cases, h, n), laid out as shifts.
+        In: utilities (agents, n, n); agents (cases,); products (cases, m, m); shifts (cases, h, n); sizes (cases, h),
+        0 where there is no variable; schedule (steps, WORDS), of which step ``at`` counts; rows: m. Out: reached
+        (cases, h, n), laid out as shifts.
         """
         column = cuda.local.array(domain, np.float32)
         h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
@@ -53,11 +53,10 @@ def reach_kernel(domain):
             place = np.uint32((b * m + u * d) * m + v * d + j)
             worth = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
             given, mine = np.uint32((b * h + v) * n + u * d), np.uint32((b * h + u) * n + v * d + j)
-            slope, taken, scale = schedule[np.uint32(at * WORDS + SLOPE)], shifts[mine], scales[np.uint32(agents[b])]
+            slope, taken = schedule[np.uint32(at * WORDS + SLOPE)], shifts[mine]
             best, total, two = _LOW, np.float32(0), np.float32(2)
             for i in range(domain):
-                x = scale * np.float32(utilities[worth]) + two * np.float32(products[place])
-                x -= shifts[np.uint32(given + i)] + taken
+                x = utilities[worth] + two * np.float32(products[place]) - shifts[np.uint32(given + i)] - taken
                 column[i] = x
                 best = max(best, x)
                 worth, place = np.uint32(worth + n), np.uint32(place + m)
@@ -166,7 +165,7 @@ def smooth_kernel(domain):
     d = np.uint32(domain)
 
     @cuda_jit(fastmath=True)
-    def smooth(utilities, scales, agents, products, shifts, sizes, schedule, weights, maxima, variables, rows, at):
+    def smooth(utilities, agents, products, shifts, sizes, schedule, weights, maxima, variables, rows, at):
         """Set how much each entry of a pair's table counts in its maximum, and the maxima.
 
         Given as for :func:`reach_kernel`. Out: weights (cases, m, m), maxima (cases, h, h).
@@ -187,10 +186,8 @@ def smooth_kernel(domain):
         if live:
             place, worth = entry, np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
             given, taken = np.uint32((b * h + v) * n + u * d), shifts[np.uint32((b * h + u) * n + v * d + j)]
-            scale = scales[np.uint32(agents[b])]
             for i in range(domain):
-                x = scale * np.float32(utilities[worth]) + two * np.float32(products[place])
-                x -= shifts[np.uint32(given + i)] + taken
+                x = utilities[worth] + two * np.float32(products[place]) - shifts[np.uint32(given + i)] - taken
                 column[i] = x
                 best = max(best, x)
                 worth, place = np.uint32(worth + n), np.uint32(place + m)

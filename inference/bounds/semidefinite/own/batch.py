@@ -69,7 +69,6 @@ class CaseBatch:
         put = ground.arrays.put
         given = CaseGiven(
             ground.utilities,
-            ground.scales,
             put(self.agents),
             put(sizes),
             put(self.there.sum(axis=1).astype(np.float32)),

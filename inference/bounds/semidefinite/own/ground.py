@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.dual.tables.entries import DEAD, THRESHOLD
 from dmcmc.inference.bounds.semidefinite.batch import columns_of, shape_of, sizes_of
@@ -13,8 +12,6 @@ from dmcmc.inference.bounds.semidefinite.descent import DEAD as FORBIDDEN
 from dmcmc.inference.bounds.semidefinite.descent import Descent, Point
 from dmcmc.inference.bounds.semidefinite.own.cases import busiest_first
 from dmcmc.inference.bounds.semidefinite.own.steps import CaseArrays, CaseShape
-
-_HALF = 1 << 11  # whole numbers up to that are half numbers
 
 
 class Ground:
@@ -42,10 +39,8 @@ class Ground:
         What each agent measures in, in its scale.
     hard : (agents,) bool
         Whether anything is forbidden.
-    utilities : (agents, n, n) float16 or float32, there
-        Of pairs: half numbers where those are exact, since steps read them more often than anything else.
-    scales : (agents,) float32, there
-        What they are multiplied by to be in units.
+    utilities : (agents, n, n) float32, there
+        Of pairs, in units.
     pairs : (agents, n, n) int32, there
         In the scale.
     rows : (rows, n) int64, there
@@ -74,6 +69,7 @@ class Ground:
         self.constants = np.concatenate([x.constants(own) for x, own in zip(networks, digits, strict=True)])
         rows = np.full((self.constants.size, n), DEAD, dtype=np.int64)
         self.hard = np.array([(network.pairs < THRESHOLD).any() for network in networks])
+        utilities = np.full((agents, n, n), FORBIDDEN, dtype=np.float32)
         pairs = np.full((agents, n, n), DEAD, dtype=np.int32)
         vectors, shifts = np.zeros((agents, m, r), dtype=np.float16), np.zeros((agents, h, n), dtype=np.float16)
         for b, (descent, columns) in enumerate(zip(descents, self.columns, strict=True)):
@@ -81,11 +77,11 @@ class Ground:
             worth = descent.network.values(digits[b])
             rows[self.first[b] : self.first[b] + len(worth), columns] = worth
             self.hard[b] |= (worth < THRESHOLD).any()
+            utilities[b][places] = descent.in_units(descent.network.pairs)
             pairs[b][places] = descent.network.pairs
             vectors[b, columns, : point.vectors.shape[1]] = point.vectors[: columns.size]
             shifts[b][: len(point.shifts), columns] = point.shifts
-        self.pairs, self.rows = arrays.put(pairs), arrays.put(rows)
-        self.utilities, self.scales = map(arrays.put, in_few_bits(pairs, self.sizes, self.units))
+        self.utilities, self.pairs, self.rows = arrays.put(utilities), arrays.put(pairs), arrays.put(rows)
         self.free = list(range(agents, agents + slots))
         self.vectors, self.shifts = (self._with_room(part, slots) for part in (vectors, shifts))
 
@@ -116,35 +112,6 @@ class Ground:
         long, h = descent.point.vectors.shape[1], descent.network.starts.size - 1
         hidden = self.arrays.get(vectors)[np.append(columns, self.shape.n), :long].astype(np.float32)
         return Point(hidden, self.arrays.get(shifts)[:h, columns].astype(np.float32))
-
-
-def in_few_bits(
-    pairs: NDArray[np.int32], sizes: NDArray[np.int32], units: NDArray[np.float64]
-) -> tuple[NDArray[Any], NDArray[np.float32]]:
-    """Return pairs' utilities as steps read them, and what they are multiplied by to be in units, for each agent.
-
-    They are half numbers where these are multiples of powers of two that have them exactly, all values are there, and
-    none is forbidden; in units otherwise.
-
-    Parameters
-    ----------
-    pairs : (agents, n, n)
-        In the scale; what is not there is forbidden.
-    sizes : (agents, h)
-        Of domains, 0 where there is no variable.
-    units : (agents,)
-    """
-    d = pairs.shape[1] // sizes.shape[1]
-    there = np.repeat(sizes > 0, d, axis=1)
-    live, asked = pairs >= THRESHOLD, there[:, :, None] & there[:, None, :]
-    if np.isin(sizes, (0, d)).all() and live[asked].all():
-        bits = np.bitwise_or.reduce(np.where(live, pairs, 0), axis=(1, 2), dtype=np.int64)
-        steps = np.maximum(1, bits & -bits)
-        whole = np.where(live, pairs, 0) // steps[:, None, None]
-        if np.abs(whole).max(initial=0) <= _HALF:
-            return whole.astype(np.float16), (steps / units).astype(np.float32)
-    found = pairs * (1 / units).astype(np.float32)[:, None, None]
-    return np.where(live, found, np.float32(FORBIDDEN)).astype(np.float32), np.ones(len(units), dtype=np.float32)
 
 
 def case_shape(descents: Sequence[Descent]) -> CaseShape:

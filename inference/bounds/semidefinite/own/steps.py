@@ -79,10 +79,8 @@ class CaseGiven(NamedTuple):
 
     Attributes
     ----------
-    utilities : (agents, n, n) float16 or float32
+    utilities : (agents, n, n) float32
         Of pairs; values that a variable has not are forbidden.
-    scales : (agents,) float32
-        What they are multiplied by.
     agents : (cases,) int32
     sizes : (cases, h) int32
         Of domains, 0 where there is no variable.
@@ -94,7 +92,6 @@ class CaseGiven(NamedTuple):
     """
 
     utilities: Any
-    scales: Any
     agents: Any
     sizes: Any
     tables: Any
