@@ -12,7 +12,10 @@ HERE = Path(__file__).resolve().parent
 PROCESSES = {
     "bounds": ["bounds/test_bounds.py", "bounds/test_branching.py", "bounds/test_lifts.py", "bounds/test_soft.py"],
     "elimination": ["test_batch.py", "test_join.py", "test_matching.py"],
-    "messages": ["test_clock.py", "test_combining.py", "test_deadlines.py", "test_messages.py", "test_rows.py"],
+    "messages": [
+        *("test_clock.py", "test_combining.py", "test_deadlines.py"),
+        *("test_meanwhile.py", "test_messages.py", "test_rows.py"),
+    ],
     "chains": ["test_blocks.py", "test_whole_chains.py"],
     "interpreted": ["test_sampling.py", "test_soundness.py"],
 }

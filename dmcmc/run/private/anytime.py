@@ -152,6 +152,10 @@ class _NoSearch:
     ) -> Iterator[None]:
         yield
 
+    @contextmanager
+    def meanwhile(self, setup: Setup) -> Iterator[None]:
+        yield
+
     def moment(self, setup: Setup) -> float:
         return 0.0
 

@@ -12,6 +12,7 @@ from dmcmc.inference.bounds.semidefinite.batch import Batch
 from dmcmc.inference.bounds.semidefinite.cuda import together
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import DeviceArrays
 from dmcmc.inference.bounds.semidefinite.cuda.case_arrays import DeviceCases
+from dmcmc.inference.bounds.semidefinite.cuda.case_kernels import pairs_together
 from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import WORDS
 from dmcmc.inference.bounds.semidefinite.cuda.together import lift_on_gpu, load_lifts
 from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest
@@ -207,6 +208,18 @@ def test_where_squares_of_rows_own_fail_they_are_shared_as_before(soon_alone, mo
     monkeypatch.setattr(together, "_until", lambda end, stop: lambda made: min(3, 5 - made))
     assert lift_on_gpu([request], Backend("cuda"), seconds=1e6)
     assert there[1].steps == 7
+
+
+def test_where_tables_are_too_large_for_a_block_squares_are_shared_as_before(soon_alone, monkeypatch):
+    assert [pairs_together(values) for values in (2, 24, 48, 100, 101)] == [128, 10, 4, 1, 0]
+    monkeypatch.setattr(together, "pairs_together", lambda domain: 0)
+    there, worth = lifts()
+    request = LiftRequest(there[1], None, None)
+    assert lift_on_gpu([request], Backend("cuda"), seconds=1e6)
+    assert there[1].own.failed and not there[1].own.trees and not there[1].exhausted and there[1].steps == 2
+    monkeypatch.setattr(together, "_until", lambda end, stop: lambda made: min(3, 5 - made))
+    assert lift_on_gpu([request], Backend("cuda"), seconds=1e6)
+    assert there[1].steps == 7 and (np.array(decoded(there[1])) >= worth[1]).all()
 
 
 def test_time_that_is_over_and_rows_that_do_not_matter_leave_lifts_as_they_are():

@@ -21,8 +21,9 @@ class DeviceCases(DeviceArrays):
     def passes(self, given: CaseGiven, work: CaseWork, schedule: Any, shape: CaseShape) -> Passes:
         """Return what launches the passes of a step."""
         h, d, m, vectors = shape.h, shape.d, shape.m, shape.cases * shape.m
-        blocks, threads = launch_shape(h, d, self._simulated)
-        over_pairs, over_values = (blocks // h, h, shape.cases), (1, h, shape.cases)
+        _, threads = launch_shape(h, d, self._simulated)
+        side_by_side = min(threads[1], kernels.pairs_together(d))
+        over_pairs, of_pairs = (max(1, -(-(h - 1) // side_by_side)), h, shape.cases), (d, side_by_side)
         tables = given.utilities, given.agents, work.products, work.shifts, given.sizes, schedule
         alone = (
             work.products, work.shifts, work.reached, given.values, given.sizes, given.tables, schedule,
@@ -32,9 +33,9 @@ class DeviceCases(DeviceArrays):
         side = _SIMULATED if self._simulated else _MOVE
         return Passes(
             lambda at: self._multiply(work.halves, work.halves, work.products, turned=True),
-            self._launched(kernels.reach_kernel(d), (*tables, work.reached, h, m), over_pairs, threads),
-            self._launched(kernels.alone_kernel(d), alone, over_values, threads),
-            self._launched(kernels.smooth_kernel(d), (*tables, work.weights, work.maxima, h, m), over_pairs, threads),
+            self._launched(kernels.reach_kernel(d), (*tables, work.reached, h, m), over_pairs, of_pairs),
+            self._launched(kernels.alone_kernel(d), alone, (1, h, shape.cases), threads),
+            self._launched(kernels.smooth_kernel(d), (*tables, work.weights, work.maxima, h, m), over_pairs, of_pairs),
             lambda at: self._multiply(work.weights, work.halves, work.slopes),
             self._launched(kernels.move, move, -(-vectors // side[1]), side),
         )

@@ -28,14 +28,20 @@ from dmcmc.inference.runtime.compile import cuda_jit
 
 SLOPE, STEP, EVEN = range(3)  # what a step has
 WORDS = 3
+SHARED = 40 << 10  # bytes of a block's own memory for tables: some is left for sums
 TOGETHER = 4  # numbers that a thread moves at once
 _LOW = np.float32(-1e30)
+
+
+def pairs_together(domain: int) -> int:
+    """Return how many pairs' tables of so many values each a block has at most; 0 where one is too large for it."""
+    return min(MOST_THREADS // domain, SHARED // (4 * domain * (domain + 1)))
 
 
 @cache
 def reach_kernel(domain):
     """Return the kernel for variables of so many values."""
-    d = np.uint32(domain)
+    d, wide, together = np.uint32(domain), np.uint32(domain + 1), pairs_together(domain)
 
     @cuda_jit(fastmath=True)
     def reach(utilities, agents, products, shifts, sizes, schedule, reached, variables, rows, at):
@@ -45,24 +51,40 @@ def reach_kernel(domain):
         0 where there is no variable; schedule (steps, WORDS), of which step ``at`` counts; rows: m. Out: reached
         (cases, h, n), laid out as shifts.
         """
+        turned = cuda.shared.array(together * domain * (domain + 1), np.float32)
         column = cuda.local.array(domain, np.float32)
         h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
         j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
-        v = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-        if v < h and v != u and sizes[b * h + u] > 0 and j < sizes[b * h + v]:
+        v = np.uint32(u + np.uint32(1) + cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
+        there = v < h and sizes[b * h + u] > 0 and sizes[b * h + v] > 0
+        here = np.uint32(cuda.threadIdx.y * d * wide)
+        slope, total, two = schedule[np.uint32(at * WORDS + SLOPE)], np.float32(0), np.float32(2)
+        if there and j < sizes[b * h + v]:
             place = np.uint32((b * m + u * d) * m + v * d + j)
             worth = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
             given, mine = np.uint32((b * h + v) * n + u * d), np.uint32((b * h + u) * n + v * d + j)
-            slope, taken = schedule[np.uint32(at * WORDS + SLOPE)], shifts[mine]
-            best, total, two = _LOW, np.float32(0), np.float32(2)
+            taken, best = shifts[mine], _LOW
             for i in range(domain):
                 x = utilities[worth] + two * np.float32(products[place]) - shifts[np.uint32(given + i)] - taken
                 column[i] = x
+                turned[np.uint32(here + np.uint32(i) * wide + j)] = x
                 best = max(best, x)
                 worth, place = np.uint32(worth + n), np.uint32(place + m)
             for i in range(domain):
                 total += np.float32(math.exp((column[i] - best) * slope))
             reached[mine] = best + np.float32(math.log(total)) / slope
+        else:
+            for i in range(domain):
+                turned[np.uint32(here + np.uint32(i) * wide + j)] = _LOW
+        cuda.syncthreads()
+        if there and j < sizes[b * h + u]:  # from now on j is a value of u
+            best, total, place = _LOW, np.float32(0), np.uint32(here + j * wide)
+            for i in range(domain):
+                column[i] = turned[np.uint32(place + np.uint32(i))]
+                best = max(best, column[i])
+            for i in range(domain):
+                total += np.float32(math.exp((column[i] - best) * slope))
+            reached[np.uint32((b * h + v) * n + u * d + j)] = best + np.float32(math.log(total)) / slope
 
     return reach
 
@@ -162,7 +184,7 @@ def alone_kernel(domain):
 @cache
 def smooth_kernel(domain):
     """Return the kernel for variables of so many values."""
-    d = np.uint32(domain)
+    d, wide, together = np.uint32(domain), np.uint32(domain + 1), pairs_together(domain)
 
     @cuda_jit(fastmath=True)
     def smooth(utilities, agents, products, shifts, sizes, schedule, weights, maxima, variables, rows, at):
@@ -170,16 +192,16 @@ def smooth_kernel(domain):
 
         Given as for :func:`reach_kernel`. Out: weights (cases, m, m), maxima (cases, h, h).
         """
+        turned = cuda.shared.array(together * domain * (domain + 1), np.float32)
         bests = cuda.shared.array(MOST_THREADS, np.float32)
         masses = cuda.shared.array(MOST_THREADS, np.float32)
         column = cuda.local.array(domain, np.float32)
         h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
         j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
-        v = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-        start = np.uint32(cuda.threadIdx.y * d)
-        own_at, live = np.uint32(start + j), False
-        if v < h and v != u and sizes[b * h + u] > 0:
-            live = j < sizes[b * h + v]
+        v = np.uint32(u + np.uint32(1) + cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
+        start, here = np.uint32(cuda.threadIdx.y * d), np.uint32(cuda.threadIdx.y * d * wide)
+        own_at, there = np.uint32(start + j), v < h and sizes[b * h + u] > 0
+        live = there and j < sizes[b * h + v]
         factor = schedule[np.uint32(at * WORDS + SLOPE)] / np.float32(POWER)
         best, zero, one, two = _LOW, np.float32(0), np.float32(1), np.float32(2)
         entry = np.uint32((b * m + u * d) * m + v * d + j)
@@ -208,16 +230,25 @@ def smooth_kernel(domain):
                 mass += x
         masses[own_at] = mass
         cuda.syncthreads()
+        total = zero
+        for q in range(domain):
+            total += masses[np.uint32(start + q)]
+        part, place = one / max(total, one), entry
         if live:
-            total = zero
-            for q in range(domain):
-                total += masses[np.uint32(start + q)]
-            part, place = one / total, entry
             for i in range(domain):
-                weights[place] = np.float16(column[i] * part)
+                x = column[i] * part
+                weights[place] = np.float16(x)
+                turned[np.uint32(here + np.uint32(i) * wide + j)] = x
                 place = np.uint32(place + m)
             if j == 0:
                 maxima[(b * h + u) * h + v] = best
+                maxima[(b * h + v) * h + u] = best
+        cuda.syncthreads()
+        if there and j < sizes[b * h + u]:  # from now on j is a value of u
+            place, around = np.uint32((b * m + v * d) * m + u * d + j), np.uint32(here + j * wide)
+            for i in range(sizes[b * h + v]):
+                weights[place] = np.float16(turned[np.uint32(around + np.uint32(i))])
+                place = np.uint32(place + m)
 
     return smooth
 

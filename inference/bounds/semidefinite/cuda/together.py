@@ -11,6 +11,7 @@ from dmcmc.inference.bounds.dual.scale import Scale
 from dmcmc.inference.bounds.semidefinite.batch import Batch, shape_of
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import MOST_DOMAIN, DeviceArrays
 from dmcmc.inference.bounds.semidefinite.cuda.case_arrays import DeviceCases
+from dmcmc.inference.bounds.semidefinite.cuda.case_kernels import pairs_together
 from dmcmc.inference.bounds.semidefinite.descent import LOOK, Descent, Point, Singles, Target
 from dmcmc.inference.bounds.semidefinite.lift import ROWS, LiftRequest, Turn
 from dmcmc.inference.bounds.semidefinite.network import Network
@@ -117,9 +118,16 @@ def _share(turns: Sequence[Turn], backend: Backend, end: float | None, steps: in
 
 
 def _go_on_alone(turns: Sequence[Turn], backend: Backend, end: float) -> None:
-    """Lower rows by squares of their own, as long as there is time; where anything fails, never again."""
+    """Lower rows by squares of their own, as long as there is time; where anything fails, never again.
+
+    Where variables have too many values for a block's memory, neither.
+    """
     turns = [t for t in turns if not t.lift.exhausted and not t.lift.own.failed and t.lift.steps >= SHARED]
     if not turns or time.perf_counter() >= end or backend.stop.over:
+        return
+    if not pairs_together(case_shape([turn.opened.descent for turn in turns]).d):
+        for turn in turns:
+            turn.lift.own.fail()
         return
     arrays = DeviceCases()
     try:
@@ -185,6 +193,8 @@ def load_lifts(locals_: Sequence[LocalProblem], backend: Backend) -> None:
 
 def _load_own(descent: Descent, backend: Backend) -> None:
     """Do so for squares of rows' own: of two agents alike, since libraries compile less for one of anything."""
+    if not pairs_together(case_shape([descent]).d):
+        return
     arrays = DeviceCases()
     try:
         cases, points = _loaded_with(case_shape([descent]), _room(backend))
