@@ -7,6 +7,7 @@ import numpy as np
 
 from dmcmc.inference.bounds.semidefinite.cuda import case_kernels as kernels
 from dmcmc.inference.bounds.semidefinite.cuda.arrays import DeviceArrays, launch_shape
+from dmcmc.inference.bounds.semidefinite.cuda.certificate_kernels import maxima_kernel
 from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseShape, CaseWork, ExactGiven, Pass, Passes
 
 _MOVE, _SIMULATED = (32, 8), (2, 2)  # threads of a vector and vectors of a block; under the simulator
@@ -48,13 +49,11 @@ class DeviceCases(DeviceArrays):
         return out
 
     def maxima(self, given: ExactGiven, shape: CaseShape) -> Any:
-        """Return :func:`.case_kernels.maxima_kernel`'s."""
+        """Return :func:`.certificate_kernels.maxima_kernel`'s."""
         found = self.module.zeros((shape.cases, shape.h, shape.h), dtype=np.int64)
         blocks, threads = launch_shape(shape.h, shape.d, self._simulated)
         arguments = [self._flat(one) for one in (*given, found)]
-        launch = self._device.repeated(
-            kernels.maxima_kernel(shape.d), (*arguments, shape.m, shape.h), len(arguments) + 1
-        )
+        launch = self._device.repeated(maxima_kernel(shape.d), (*arguments, shape.m, shape.h), len(arguments) + 1)
         launch(shape.h, (blocks // shape.h, shape.h, shape.cases), threads)
         return found
 

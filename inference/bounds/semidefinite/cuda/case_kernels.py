@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""The passes of a step over all cases of a batch, and exact maxima of all pairs for certificates.
+"""The passes of a step over all cases of a batch.
 
 Everything is laid out as in :mod:`dmcmc.inference.bounds.semidefinite.own.steps`, flat: h variables of d values a case,
 n values in all and m rows of its points, the n-th of which is the row's own. Variables that a case has not are left
@@ -19,8 +19,6 @@ from functools import cache
 import numpy as np
 from numba import cuda
 
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import MOST_THREADS
 from dmcmc.inference.bounds.semidefinite.own.steps import DAMPED, DEEP, LEAST_LENGTH, MOMENTUM, SPREAD
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
@@ -29,6 +27,7 @@ from dmcmc.inference.runtime.compile import cuda_jit
 SLOPE, STEP, EVEN = range(3)  # what a step has
 WORDS = 3
 SHARED = 40 << 10  # bytes of a block's own memory for tables: some is left for sums
+PARTS = 8  # of a variable's values, whose best are found at once
 TOGETHER = 4  # numbers that a thread moves at once
 _LOW = np.float32(-1e30)
 
@@ -92,7 +91,7 @@ def reach_kernel(domain):
 @cache
 def alone_kernel(domain):
     """Return the kernel for variables of so many values."""
-    d = np.uint32(domain)
+    d, parts = np.uint32(domain), min(PARTS, domain)
 
     @cuda_jit(fastmath=True)
     def alone(products, shifts, reached, values, sizes, tables, schedule, weights, best, variables, rows, at):
@@ -126,14 +125,19 @@ def alone_kernel(domain):
                 first[own_at] = x
                 cuda.syncthreads()
                 top = _LOW
-                for q in range(domain):
-                    top = max(top, first[np.uint32(start + q)])
+                if j < PARTS:  # the best of some values each, then of those: fewer reads than of all values
+                    for q in range(j, domain, PARTS):
+                        top = max(top, first[np.uint32(start + np.uint32(q))])
+                    second[own_at] = top
                 cuda.syncthreads()
+                for q in range(parts):
+                    top = max(top, second[np.uint32(start + q)])
                 if used:
                     x = max(x - top, deep)
                     reached[place] = x
                     found += x
                     taken += shifts[place]
+            cuda.syncthreads()
             first[own_at] = found
             second[own_at] = taken
             cuda.syncthreads()
@@ -302,45 +306,3 @@ def move(points, halves, slopes, means, spreads, schedule, vectors, width, at):
                     place = np.uint32(start + q)
                     points[place], halves[place], means[place] = here[i], np.float16(here[i]), np.float16(mean[i])
             first = np.uint32(first + np.uint32(TOGETHER) * lanes)
-
-
-@cache
-def maxima_kernel(domain):
-    """Return the kernel for variables of so many values."""
-    d = np.uint32(domain)
-
-    @cuda_jit()
-    def exact_maxima(utilities, agents, products, shifts, sizes, bits, maxima, rows, variables):
-        """Set the maxima of all pairs' tables in whole numbers, 4^bits times as large as utilities; NEVER for none.
-
-        In: utilities (agents, n, n) int32; agents (cases,); products (cases, m, m) float64, whole numbers; shifts
-        (cases, h, n) int64; sizes (cases, h); bits (cases,). Out: maxima (cases, h, h), of pairs whose first variable
-        comes first; the others stay as they are.
-        """
-        bests = cuda.shared.array(MOST_THREADS, np.int64)
-        h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
-        j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
-        v = np.uint32(cuda.blockIdx.x * cuda.blockDim.y + cuda.threadIdx.y)
-        start = np.uint32(cuda.threadIdx.y * d)
-        best, live = np.int64(NEVER), False
-        if v < h and u < v and sizes[b * h + u] > 0:
-            live = j < sizes[b * h + v]
-        if live:
-            place = np.uint32((b * m + u * d) * m + v * d + j)
-            worth = np.uint32((np.uint32(agents[b]) * n + u * d) * n + v * d + j)
-            given, taken = np.uint32((b * h + v) * n + u * d), shifts[np.uint32((b * h + u) * n + v * d + j)]
-            finer = np.int64(2 * bits[b])
-            for i in range(sizes[b * h + u]):
-                utility = np.int64(utilities[worth])
-                if utility >= THRESHOLD:
-                    x = (utility << finer) + 2 * np.int64(products[place])
-                    best = max(best, x - shifts[np.uint32(given + np.uint32(i))] - taken)
-                worth, place = np.uint32(worth + n), np.uint32(place + m)
-        bests[np.uint32(start + j)] = best
-        cuda.syncthreads()
-        if live and j == 0:
-            for q in range(sizes[b * h + v]):
-                best = max(best, bests[np.uint32(start + np.uint32(q))])
-            maxima[(b * h + u) * h + v] = best
-
-    return exact_maxima
