@@ -40,7 +40,7 @@ def pairs_together(domain: int) -> int:
 @cache
 def reach_kernel(domain):
     """Return the kernel for variables of so many values."""
-    d, wide, together = np.uint32(domain), np.uint32(domain + 1), pairs_together(domain)
+    d, wide, entries = np.uint32(domain), np.uint32(domain + 1), pairs_together(domain) * domain * (domain + 1)
 
     @cuda_jit(fastmath=True)
     def reach(utilities, agents, products, shifts, sizes, schedule, reached, variables, rows, at):
@@ -50,7 +50,7 @@ def reach_kernel(domain):
         0 where there is no variable; schedule (steps, WORDS), of which step ``at`` counts; rows: m. Out: reached
         (cases, h, n), laid out as shifts.
         """
-        turned = cuda.shared.array(together * domain * (domain + 1), np.float32)
+        turned = cuda.shared.array(entries, np.float32)
         column = cuda.local.array(domain, np.float32)
         h, m, n = np.uint32(variables), np.uint32(rows), np.uint32(variables * d)
         j, u, b = np.uint32(cuda.threadIdx.x), np.uint32(cuda.blockIdx.y), np.uint32(cuda.blockIdx.z)
@@ -126,7 +126,7 @@ def alone_kernel(domain):
                 cuda.syncthreads()
                 top = _LOW
                 if j < PARTS:  # the best of some values each, then of those: fewer reads than of all values
-                    for q in range(j, domain, PARTS):
+                    for q in range(np.int32(j), domain, PARTS):
                         top = max(top, first[np.uint32(start + np.uint32(q))])
                     second[own_at] = top
                 cuda.syncthreads()
@@ -188,7 +188,7 @@ def alone_kernel(domain):
 @cache
 def smooth_kernel(domain):
     """Return the kernel for variables of so many values."""
-    d, wide, together = np.uint32(domain), np.uint32(domain + 1), pairs_together(domain)
+    d, wide, entries = np.uint32(domain), np.uint32(domain + 1), pairs_together(domain) * domain * (domain + 1)
 
     @cuda_jit(fastmath=True)
     def smooth(utilities, agents, products, shifts, sizes, schedule, weights, maxima, variables, rows, at):
@@ -196,7 +196,7 @@ def smooth_kernel(domain):
 
         Given as for :func:`reach_kernel`. Out: weights (cases, m, m), maxima (cases, h, h).
         """
-        turned = cuda.shared.array(together * domain * (domain + 1), np.float32)
+        turned = cuda.shared.array(entries, np.float32)
         bests = cuda.shared.array(MOST_THREADS, np.float32)
         masses = cuda.shared.array(MOST_THREADS, np.float32)
         column = cuda.local.array(domain, np.float32)
