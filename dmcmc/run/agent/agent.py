@@ -289,7 +289,8 @@ class Agent:
     def take_searched(self, limits: NDArray[Any]) -> None:
         """Take in what a search in the rows has found: bounds, and assignments where they are better."""
         leaves, chains = self.above.leaves(), self.below.chains
-        if leaves is not None and chains is not None and chains.take_better(*leaves):
+        same = chains is not None and self.below.local is self.local  # rows; else only listed ones are sampled
+        if leaves is not None and chains is not None and same and chains.take_better(*leaves):
             self.table = chains.table()
         self.take_bound()
         self._prune(limits)
