@@ -145,13 +145,16 @@ class Controller:
         return lifted if self.ledger.may_bring(SEMIDEFINITE) else set()
 
     def _left_by_lifts(self, offers: Sequence[Offer], state: State) -> list[Offer]:
-        """Return offers without ascent and search in rows that have squares of their own.
+        """Return offers without search in rows that are lifted, nor ascent where they have squares of their own.
 
-        They lower the same rows, and what one of them has done is of no use to the others. Where next to nothing is
-        open, all may do what is left.
+        They lower the same rows, and what one of them has done is of no use to the others; a search in rows of agents
+        that lifts suit comes less far in its time. Where next to nothing is open, all may do what is left.
         """
-        lifted = set() if state.narrow else self._lifted(offers)
-        return [offer for offer in offers if offer.kind not in (BOUND, BRANCH) or offer.agent not in lifted]
+        if state.narrow or not self.ledger.may_bring(SEMIDEFINITE):
+            return list(offers)
+        lifted = {offer.agent for offer in offers if offer.kind == SEMIDEFINITE}
+        left = {BRANCH: lifted, BOUND: self._lifted(offers)}
+        return [offer for offer in offers if offer.agent not in left.get(offer.kind, ())]
 
     def _hopes(self, offers: Sequence[Offer], state: State) -> dict[str, float]:
         """Return what is hoped of each kind; of bounds at least so much where next to nothing is open.

@@ -186,7 +186,7 @@ def test_beside_lifts_that_go_on_where_they_were_slices_are_short_and_what_lower
     seconds = {grant.kind: grant.seconds for grant in grants}
     assert sum(seconds.values()) == pytest.approx(10.0 if steady else 20.0)
     little = seconds.get(BRANCH, 0.0) + seconds.get(BOUND, 0.0) < 0.2 * seconds.get(SEMIDEFINITE, 0.0)
-    assert little == (steady and brings)
+    assert little == (steady and brings) and (BRANCH in seconds) == (not brings)
 
 
 @pytest.mark.parametrize(
@@ -320,13 +320,13 @@ class MadeUp:
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_time_goes_by_what_was_earned_a_second_and_not_by_who_has_had_most_of_it(ranks):
-    earns = {BOUND: lambda t: 4e6 * t, BRANCH: lambda t: 4e6 * t, SEMIDEFINITE: lambda t: 16e6 * t}
+    earns = {BOUND: lambda t: 4e6 * t, SAMPLE: lambda t: 4e6 * t, SEMIDEFINITE: lambda t: 16e6 * t}
     run = MadeUp(earns, ranks)
-    run.controller.ledger.hopes.update({BRANCH: 0.65, BOUND: 0.1, SEMIDEFINITE: 0.1})
+    run.controller.ledger.hopes.update({SAMPLE: 0.65, BOUND: 0.1, SEMIDEFINITE: 0.1})
     first, *_, last = (run.slice() for _ in range(5))
-    assert first[BRANCH] > 4 * first[SEMIDEFINITE]  # what was hoped
+    assert first[SAMPLE] > 4 * first[SEMIDEFINITE]  # what was hoped
     assert last == {
-        kind: pytest.approx(part, abs=0.05) for kind, part in ((BOUND, 1 / 6), (BRANCH, 1 / 6), (SEMIDEFINITE, 4 / 6))
+        kind: pytest.approx(part, abs=0.05) for kind, part in ((BOUND, 1 / 6), (SAMPLE, 1 / 6), (SEMIDEFINITE, 4 / 6))
     }
 
 
