@@ -190,10 +190,15 @@ class DeviceChains:
 
     def take_better(self, rows: NDArray[np.int64], states: NDArray[Any]) -> bool:
         """Take other hidden values of some rows where they are better."""
-        return self.chains.take_better(rows, states)
+        others = self.states.copy()
+        others[rows] = states
+        return self.keep(others)
 
-    def keep(self, states: NDArray[Any]) -> None:
-        """Take other states of rows where they are worth more, or break less where neither of the two is feasible."""
+    def keep(self, states: NDArray[Any]) -> bool:
+        """Take other states of rows where they are worth more, or break less where neither of the two is feasible.
+
+        Return whether any are.
+        """
         chains, old = self.chains, self.chains.states
         shape, arithmetic = chains.local.interface_shape, chains.sampling.arithmetic
         before, now = (
@@ -204,6 +209,7 @@ class DeviceChains:
         first, second = (chain_utilities(chains.model, shape, never, s) for s in (old, states))
         better[never] = second > first
         old[better] = states[better]
+        return bool(better.any())
 
 
 def _fit(planned: Sequence[Chains], seconds: float, threads: int) -> None:
