@@ -4,12 +4,12 @@
 import numpy as np
 
 from dmcmc.inference.elimination.cuda import words as w
-from dmcmc.inference.elimination.cuda.join_kernels import BOTH_MOST, FAR, FAR_FROM, LARGE, SOME
+from dmcmc.inference.elimination.cuda.join_kernels import ANY, BOTH_MOST, FAR, LARGE, SOME
 from dmcmc.inference.elimination.join_kernels import bucket_strides
 from dmcmc.inference.runtime.compile import njit
 
 # The kernels below read them; numba freezes globals.
-_BOTH_MOST, _LARGE, _FAR, _FAR_FROM, _SOME = BOTH_MOST, LARGE, FAR, FAR_FROM, SOME
+_BOTH_MOST, _ANY, _LARGE, _FAR, _SOME = BOTH_MOST, ANY, LARGE, FAR, SOME
 
 _WIDTHS = (256, 1 << 17)  # assignments of l that suit the kernel: a tile's, and what B may hold for each x
 _BEST_WIDTH = 10.0  # log2 of the width that suits it best
@@ -129,16 +129,16 @@ def _kernel_number(meta, b, big):
     both = meta[b + w.BOTH_TABLES]
     if both == 0:
         return _LARGE if big else 0
-    if both > 2:
-        return 3
+    if both >= _ANY:
+        return _ANY
     axes = meta[b + w.HIGH_AXES] + meta[b + w.LOW_AXES]
     others = meta[b + w.HIGH_TABLES] + meta[b + w.LOW_TABLES]
     for t in range(others, others + both):
         record, span = b + w.HEADER + axes + t * (w.STRIDES + axes), 0
         for j in range(axes):
             span += (meta[b + w.HEADER + j] - 1) * meta[record + w.STRIDES + j]
-        if span >= _FAR_FROM:
-            return both + _FAR
+        if span >= _FAR:
+            return _ANY
     return both
 
 

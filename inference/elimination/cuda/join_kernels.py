@@ -13,7 +13,8 @@ threads are 8 groups of 32; neighbours in a group have neighbouring l; every thr
 registers while slices of S and B pass through shared memory. Without tables that vary with both this is a max-plus
 matrix product, bound by instructions. With one or two of them, what a thread reads is as far from the table's first
 entry of x for every x: 32 bits say how far, worked out once a tile, and each x moves the beginning. Places of 64 bits
-for every entry were half of all instructions; tables of more entries than 32 bits count still have them.
+for every entry were half of all instructions; the kernel for any number of tables still has them, and takes those that
+32 bits do not reach.
 
 A launch may join many buckets: a block finds in a launch's table which one it is in. The words of buckets and launches
 are those of :mod:`dmcmc.inference.elimination.cuda.words`.
@@ -32,9 +33,9 @@ from dmcmc.inference.runtime.compile import cuda_jit
 
 LANES, GROUPS = (4, 4) if config.ENABLE_CUDASIM else (32, 8)  # the simulator has a real thread for each
 PREPARERS = 8 if config.ENABLE_CUDASIM else 256  # threads of a block that prepares
-LARGE, FAR = 4, 4  # numbers of kernels, see join_kernel
+ANY, LARGE = 3, 4  # numbers of kernels, see join_kernel
 SOME = 8  # values of x that a thread prepares
-FAR_FROM = 1 << 32  # entries between two of a value of x
+FAR = 1 << 32  # entries between two of a value of x
 BOTH_MOST = 8  # tables that vary with h and l; choose_low splits no separator so that there are more
 
 
@@ -53,13 +54,13 @@ def join_kernel(dtype: np.dtype[Any], number: int, operation: int) -> JoinKernel
     Parameters
     ----------
     number
-        0, 1, 2: so many tables vary with both; 3: any number of them; :data:`LARGE`: none, and messages are large;
-        1 or 2 and :data:`FAR`: so many, of which one has entries further apart than :data:`FAR_FROM`.
+        0, 1, 2: so many tables vary with both; :data:`ANY`: any number of them, or entries of one are :data:`FAR`
+        apart; :data:`LARGE`: none, and messages are large.
     """
     heavy = dtype.itemsize == 8 or operation == LOG_SUM
     rh, rl = (LANES // 2, 4) if number == LARGE and not heavy else (4, 4)
-    both, far = number % FAR, number == 3 or number > LARGE
-    return JoinKernel(_build(dtype.type, both, operation, rh, rl, far), GROUPS * rh, LANES * rl)
+    both = 0 if number == LARGE else number
+    return JoinKernel(_build(dtype.type, both, operation, rh, rl), GROUPS * rh, LANES * rl)
 
 
 @cuda.jit(device=True)
@@ -76,15 +77,15 @@ def find_bucket(meta, table, block, thread, threads):
     return found[0]
 
 
-def _build(number: Any, both: int, operation: int, rh: int, rl: int, far: bool) -> Any:
+def _build(number: Any, both: int, operation: int, rh: int, rl: int) -> Any:
     """Compile the join with its sizes as constants, so that loops unroll and cells stay in registers."""
     th, tl = GROUPS * rh, LANES * rl
     slice_x = 32 if np.dtype(number).itemsize == 4 else 16
     slice_h, slice_l, cells = slice_x * th, slice_x * tl, rh * rl
-    log_sum, general = operation == LOG_SUM, both > 2
+    log_sum, general = operation == LOG_SUM, both == ANY
     tables = BOTH_MOST if general else max(both, 1)
     places, starts, masses, threads = tables * rl, tables * th, (cells if log_sum else 1), LANES * GROUPS
-    near = both if both and not far else 0
+    near = 0 if general else both
     nears = max(1, near * cells)
 
     @cuda_jit(max_registers=128)  # two blocks a multiprocessor
@@ -112,8 +113,8 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int, far: bool) 
         first_both = where + w.HEADER + record - w.STRIDES + others * record
         nv = np.int32(meta[where + w.BOTH_TABLES]) if general else np.int32(both)
         row = np.int64(block % down) * th
-        stride_0 = meta[first_both + w.X_STRIDE] if both >= 1 else 0
-        stride_1 = meta[first_both + record + w.X_STRIDE] if both == 2 else 0
+        stride_0 = meta[first_both + w.X_STRIDE] if near >= 1 else 0
+        stride_1 = meta[first_both + record + w.X_STRIDE] if near == 2 else 0
         begin_0 = meta[first_both + w.OFFSET] if near >= 1 else 0
         begin_1 = meta[first_both + record + w.OFFSET] if near == 2 else 0
         first, second = arena, arena
@@ -137,8 +138,8 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int, far: bool) 
                     if near >= 1:
                         apart[i * rl + j] = np.uint32(shared_start[ty + GROUPS * i] - begin_0 + place[j])
                     if near == 2:
-                        far_1 = shared_start[th + ty + GROUPS * i] - begin_1
-                        apart[cells + i * rl + j] = np.uint32(far_1 + place[rl + j])
+                        other = shared_start[th + ty + GROUPS * i] - begin_1
+                        apart[cells + i * rl + j] = np.uint32(other + place[rl + j])
             for x0 in range(0, x_size, slice_x):
                 here = min(np.int32(slice_x), np.int32(x_size - x0))
                 cuda.syncthreads()
@@ -153,11 +154,10 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int, far: bool) 
                     at += (threads // tl) * width
                 cuda.syncthreads()
                 for x in range(here):
-                    step_0, step_1 = (x0 + x) * stride_0, (x0 + x) * stride_1
                     if near >= 1:
-                        first = arena[np.uint64(begin_0 + step_0) :]
+                        first = arena[np.uint64(begin_0 + (x0 + x) * stride_0) :]
                     if near == 2:
-                        second = arena[np.uint64(begin_1 + step_1) :]
+                        second = arena[np.uint64(begin_1 + (x0 + x) * stride_1) :]
                     at_l, at_h = np.uint64(x * tl + tx), np.uint64(x * th + ty)  # unsigned: no test for wrapping
                     for j in range(rl):
                         base[j] = shared_l[at_l + np.uint64(LANES * j)]
@@ -169,12 +169,6 @@ def _build(number: Any, both: int, operation: int, rh: int, rl: int, far: bool) 
                                 value = number(value + first[np.uint64(apart[i * rl + j])])
                             if near == 2:
                                 value = number(value + second[np.uint64(apart[cells + i * rl + j])])
-                            if far and not general:
-                                at = np.uint64(shared_start[ty + GROUPS * i] + step_0 + place[j])
-                                value = number(value + arena[at])
-                            if far and both == 2:
-                                at = np.uint64(shared_start[th + ty + GROUPS * i] + step_1 + place[rl + j])
-                                value = number(value + arena[at])
                             if general:
                                 for v in range(nv):
                                     at = shared_start[v * th + ty + GROUPS * i] + place[v * rl + j]

@@ -14,7 +14,6 @@ from dmcmc.inference.elimination.cuda import words as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
 from dmcmc.inference.elimination.cuda.describe_kernels import choose_lows, describe, wave_tables
 from dmcmc.inference.elimination.cuda.join_kernels import (
-    FAR,
     GROUPS,
     LANES,
     LARGE,
@@ -105,7 +104,7 @@ def describe_waves(
     group = np.zeros(program.variable.size, dtype=np.int64)
     group[first:last] = 1
     level = bucket_levels(program.input_start, program.inputs, program.at.size - group.size, group)[first:last]
-    kernels = [join_kernel(dtype, number, operation) for number in range(LARGE + FAR - 1)]
+    kernels = [join_kernel(dtype, number, operation) for number in range(LARGE + 1)]
     heights = np.array([kernel.th for kernel in kernels], dtype=np.int64)
     tables, launches, sums, start = wave_tables(
         meta, places, level, heights, kernels[0].tl, _LARGE_MESSAGE, _ROOM, _BLOCKS
