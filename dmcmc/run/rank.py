@@ -113,10 +113,6 @@ class Run:
     def first_tables(self) -> None:
         """Make each agent's first table, after some search; some agents may change their methods on the way."""
         self.progress.stage("searching")
-        with self.search.meanwhile(self.setup):
-            self._first_tables()
-
-    def _first_tables(self) -> None:
         self.search.before_tables(self.setup)
         self.search.begin_on_gpu(self.setup)
         self.progress.stage("local tables", len(self.mine))
@@ -124,7 +120,8 @@ class Run:
         if self._looks_for_gap:
             self._largest = self.world.decided(partial(largest_sums, self.setup.division, self.setup.arithmetic))
         before, begun, searching = self.incumbent.utility, time.perf_counter(), not will_prove(chosen)
-        with self.search.beside(searching, PAYS, moment=self.search.moment(chosen)):
+        beside = self.search.beside(searching, PAYS, moment=self.search.moment(chosen))
+        with beside, self.search.meanwhile.at_work():
             self.setup, self.agents, self.sides, self._helped = first_tables(
                 chosen, self.team, self.world, self.search.best, self.progress.advance, self._near, self._ended
             )

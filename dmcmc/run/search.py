@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop, Wish
-from dmcmc.inference.runtime.device import opened, shared_device
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.threads import cores, step_back
 from dmcmc.mpi.world import World
@@ -27,12 +26,12 @@ from dmcmc.run.controller.offer import GPU_SEARCH, SEARCH
 from dmcmc.run.engine import RunEngine
 from dmcmc.run.incumbent import Incumbent
 from dmcmc.run.kinds import gpu_search
-from dmcmc.run.metrics import early_result, solution_of
+from dmcmc.run.meanwhile import Meanwhile, may_soon_wait, proves_on_gpu
+from dmcmc.run.metrics import early_result
 from dmcmc.run.planning.combination import will_prove
 from dmcmc.run.planning.divided import Divided
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.watch.kept import KeptIncumbent
-from dmcmc.run.watch.progress import Progress
 from dmcmc.samplers.local_search.ascent import Ascent
 from dmcmc.samplers.local_search.exchange import ALONE
 from dmcmc.samplers.local_search.search import LocalSearch
@@ -76,6 +75,8 @@ class Search:
     unready : callable or None
         Compiles what looks for better assignments, and returns the seconds that this took; None where it is there. It
         is left until it is needed where tables should soon prove the answer: then the clock stands still.
+    meanwhile : Meanwhile
+        The first assignment, where that is left for when a GPU is at work.
     """
 
     best: NDArray[np.int64]
@@ -94,7 +95,7 @@ class Search:
         self.engine = RunEngine(parts, incumbent, world, self._search, stop)
         self.on_gpu: gpu_search.OnGpu | None = None
         self.unready: Callable[[], float] | None = None
-        self._left = False  # the first assignment, but for one that is there at once
+        self.meanwhile = Meanwhile()
 
     def __enter__(self) -> Self:
         return self
@@ -155,35 +156,24 @@ class Search:
         self.engine.delay(seconds, stop)
         return stop
 
-    def first(self) -> None:
+    def first(self, may_wait: bool = False) -> None:
         """Make the first incumbent; of a plain run each variable's first value, which is no search.
 
-        So it is at first where a GPU may soon be at work: the rest is left for then.
+        Parameters
+        ----------
+        may_wait
+            Whether that is enough at first where a GPU may soon be at work: the rest is left for then.
         """
-        values = np.zeros(self.parts.problem.n_variables, dtype=np.int64)
-        self._left = not self.plain and self._leads and _may_soon_wait(self.parts, self.world)
-        self._take(values if self.plain or self._left else self._search.first(self._tell) if self._leads else None)
+        later = may_wait and not self.plain and self._leads and may_soon_wait(self.parts, self.world)
+        if self.plain or later:
+            self._take(np.zeros(self.parts.problem.n_variables, dtype=np.int64))
+        if later:
+            self.meanwhile.leave(self._find_first)
+        elif not self.plain:
+            self._find_first()
 
-    @contextmanager
-    def meanwhile(self, setup: Setup) -> Iterator[None]:
-        """Make the first assignment, if it was left, while a GPU makes tables in the body; before it, if none does."""
-        if self._left and _proves_on_gpu(setup):
-            device = shared_device()
-            device.meanwhile = self._make_first
-            try:
-                yield
-            finally:
-                device.meanwhile = None
-            self._make_first()
-        else:
-            self._make_first()
-            yield
-
-    def _make_first(self) -> None:
-        """Make the first assignment, if it was left."""
-        if self._left:
-            self._left = False
-            self._take(self._search.first(self._tell))
+    def _find_first(self) -> None:
+        self._take(self._search.first(self._tell) if self._leads else None)
 
     def go_on(self, folder: str) -> None:
         """Begin with the best assignment that an earlier run has kept in a folder, and keep the best there (rank 0)."""
@@ -304,6 +294,8 @@ class Search:
 
     def before_tables(self, setup: Setup) -> None:
         """Search as long as it pays before there are tables; not where they will soon prove what is best."""
+        if not proves_on_gpu(setup):
+            self.meanwhile.do()
         if setup.timed:
             self.improve_while_it_pays(self._most(setup, will_prove(setup)))
         elif not will_prove(setup) and not self.plain:
@@ -397,40 +389,8 @@ class Search:
         return self.incumbent.values, self.incumbent.worth
 
 
-def _may_soon_wait(parts: Divided, world: World) -> bool:
-    """Return whether this rank, alone and without a clock, may soon wait for a GPU that it uses already."""
-    config = parts.config
-    alone = world.size == 1 and not parts.timed and config.search in ("auto", "none")
-    return alone and config.device != "cpu" and opened()
-
-
-def _proves_on_gpu(setup: Setup) -> bool:
-    """Return whether tables will prove the answer, and a GPU makes some of them."""
-    return will_prove(setup) and any(choice.device != "cpu" for choice in setup.choices)
-
-
 def _pays(before: Worth, after: Worth, enough: float = PAYS) -> bool:
     """Return whether the way from one worth to another was worth its time."""
     if after.kept != before.kept or after.kept < 0:
         return True
     return float(after.utility - before.utility) > enough * abs(float(before.utility))
-
-
-def begin(parts: Divided, world: World, stop: Stop, start: float, progress: Progress) -> Search:
-    """Return a search with a first incumbent; called by all ranks.
-
-    Parameters
-    ----------
-    start
-        When the clock started (``time.perf_counter``).
-    progress
-        Told each point of the trace, and each better assignment.
-    """
-    deadline = stop.until if parts.timed else None
-    incumbent = Incumbent(parts.original, parts.config, start, deadline, progress.point, parts)
-    incumbent.tell_better = lambda: progress.solution(partial(solution_of, parts, incumbent))
-    search = Search(parts, incumbent, world, stop)
-    search.first()
-    if parts.timed and parts.config.checkpoint is not None:
-        search.go_on(parts.config.checkpoint)
-    return search

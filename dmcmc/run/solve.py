@@ -16,6 +16,7 @@ from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
+from dmcmc.run.begin import begin
 from dmcmc.run.compiling.warm_up import (
     solving_is_compiled,
     warm_up_chains,
@@ -33,7 +34,7 @@ from dmcmc.run.planning.divided import Deal, Divided, dealing, divided, end_of, 
 from dmcmc.run.planning.plan import deal_out, plan
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.rank import Run
-from dmcmc.run.search import Search, begin
+from dmcmc.run.search import Search
 from dmcmc.run.watch.interrupt import Ending, Interrupt
 from dmcmc.run.watch.progress import Progress, Silent
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
@@ -127,7 +128,7 @@ def _solve(
             start += warm_up_chains(parts, world, progress)
             start += warm_up_orders(parts, world, progress)  # the whole problem's is looked for first
         stop = Stop(end_of(start, seconds, parts.problem.n_agents), wish=watching.wish)
-    with begin(parts, world, stop, start, progress) as search:
+    with begin(parts, world, stop, start, progress, may_wait=True) as search:
         search.unready = partial(warm_up_chains, parts, world, progress) if later else None
         watching.best = search.best_so_far
         if world.decided(lambda: parts.asked.refuted):

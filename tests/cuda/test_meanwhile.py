@@ -1,15 +1,21 @@
 """While a GPU makes tables the host makes the first assignment, where it would only wait; under Numba's simulator."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import dmcmc
 import dmcmc.inference.execution.backend as backends
+from dmcmc.config.settings import Settings
 from dmcmc.inference.elimination.cuda import eliminate as on_gpu
 from dmcmc.inference.execution.costs import Costs
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
+from dmcmc.inference.runtime.errors import OutOfMemory
 from dmcmc.run import search
+from dmcmc.run.meanwhile import Meanwhile
 from dmcmc.run.planning.combination import will_prove
+from dmcmc.run.undivided.single_agent import solve_single_agent
 from dmcmc.samplers.local_search.search import LocalSearch
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -20,7 +26,7 @@ def order(monkeypatch):
     """What happened, in its order: even tiny buckets go to the GPU."""
     monkeypatch.setattr(backends, "_BUCKETS", np.array([1]))
     monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
-    monkeypatch.setattr(search, "_proves_on_gpu", will_prove)  # these agents are too small for it
+    monkeypatch.setattr(search, "proves_on_gpu", will_prove)  # these agents are too small for it
     shared_device()  # a process that has used the GPU before
     happened, first, run_waves = list[str](), LocalSearch.first, on_gpu.run_waves
 
@@ -85,3 +91,24 @@ def test_an_elimination_that_fails_leaves_nothing_behind_for_the_next(order, mon
             dmcmc.solve(problem(), method="exact", device="cuda", seed=7)
     assert shared_device().meanwhile is None and not order
     assert dmcmc.solve(problem(), method="exact", device="cuda", seed=7).status == "optimal"
+
+
+def test_a_problem_that_is_not_divided_has_it_at_once(order):
+    whole = problem()
+    alone = replace(whole, agents=("all",), owner=np.zeros(whole.n_variables, dtype=np.int64))
+    results = [solve_single_agent(alone, Settings(device=device, seed=7)) for device in ("cpu", "cuda")]
+    assert order.count("first assignment") >= 2
+    assert results[0].trace[0].objective == results[1].trace[0].objective
+    assert results[0].assignment == results[1].assignment
+
+
+@pytest.mark.parametrize("error", [OutOfMemory("no room"), RuntimeError("broken")])
+def test_a_run_that_ends_for_want_of_memory_has_it_all_the_same(error):
+    done, meanwhile = list[int](), Meanwhile()
+    meanwhile.leave(lambda: done.append(1))
+    with pytest.raises(type(error)), meanwhile.at_work():
+        raise error
+    assert bool(done) == isinstance(error, OutOfMemory) and shared_device().meanwhile is None
+    meanwhile.do()
+    meanwhile.do()
+    assert done == [1]

@@ -20,12 +20,12 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run import solve as solving
+from dmcmc.run.begin import begin
 from dmcmc.run.compiling import first_time
 from dmcmc.run.compiling.warm_up import warm_up_solving
 from dmcmc.run.first_tables import team_of
 from dmcmc.run.planning.plan import prepare
 from dmcmc.run.rank import Run
-from dmcmc.run.search import begin
 from dmcmc.run.solve import solve
 from dmcmc.run.watch.interrupt import Interrupt
 from dmcmc.run.watch.progress import Silent

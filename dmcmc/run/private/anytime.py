@@ -20,6 +20,7 @@ from dmcmc.run.controller.directive import Directive
 from dmcmc.run.controller.offer import BESIDE, SEARCH, Offer
 from dmcmc.run.cycle import Cycle
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.meanwhile import Meanwhile
 from dmcmc.run.planning.setup import Setup
 from dmcmc.run.private.own_parts import OwnParts
 from dmcmc.run.rank import Run
@@ -144,16 +145,12 @@ class _NoSearch:
     plain = True
 
     def __init__(self, incumbent: Incumbent) -> None:
-        self.incumbent, self.engine = incumbent, _NoEngine()
+        self.incumbent, self.engine, self.meanwhile = incumbent, _NoEngine(), Meanwhile()
 
     @contextmanager
     def beside(
         self, wanted: bool = True, enough: float = 0.0, behind: bool = True, moment: float = 0.0
     ) -> Iterator[None]:
-        yield
-
-    @contextmanager
-    def meanwhile(self, setup: Setup) -> Iterator[None]:
         yield
 
     def moment(self, setup: Setup) -> float:

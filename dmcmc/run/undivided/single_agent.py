@@ -21,11 +21,12 @@ from dmcmc.results.outcome import Proof, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result, TracePoint
 from dmcmc.run.agent.loose_bound import largest_sum
+from dmcmc.run.begin import begin
 from dmcmc.run.compiling.first_time import WARM_UP
 from dmcmc.run.compiling.warm_up import warm_up_chains, warm_up_orders, warm_up_search, warm_up_undivided
 from dmcmc.run.planning.combination import relaxation_of
 from dmcmc.run.planning.divided import Divided, divided, words_for
-from dmcmc.run.search import SWEEPS, Search, begin
+from dmcmc.run.search import SWEEPS, Search
 from dmcmc.run.watch.interrupt import Ending
 from dmcmc.run.watch.progress import Silent
 

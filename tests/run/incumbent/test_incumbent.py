@@ -22,8 +22,8 @@ from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import worth_of
 from dmcmc.run.agent.loose_bound import largest_sum
+from dmcmc.run.begin import begin
 from dmcmc.run.planning.divided import divided
-from dmcmc.run.search import begin
 from dmcmc.run.undivided import single_agent
 from dmcmc.run.watch.progress import Silent
 from dmcmc.samplers.contract.protocol import Sampling
