@@ -27,8 +27,8 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
 from dmcmc.mpi.world import World, connect
+from dmcmc.run.monitoring.progress import Silent
 from dmcmc.run.private.solve import solve_directory
-from dmcmc.run.watch.progress import Silent
 
 _GIBBS = {"method": "gibbs", "runs": 10}
 _PLAIN = {"bound": "none"}  # and no polish: sampling is all that there is

@@ -24,7 +24,7 @@ import dmcmc.run.solve as path
 from benchmarks.harness import Report, options
 from dmcmc import Problem
 from dmcmc.inference.elimination import eliminate
-from dmcmc.run.rank import Run
+from dmcmc.run.rank_run import Run
 
 SIZES: dict[str, dict[str, int]] = {"default": {}, "X=5": {"variables_per_agent": 5}, "A=5": {"agents": 5}}
 PHASES: Sequence[tuple[Any, str]] = (

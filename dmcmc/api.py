@@ -15,7 +15,7 @@ from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.mpi.world import World
 from dmcmc.report.plan import Plan, plan_of
 from dmcmc.results.result import Result, Solution, TracePoint
-from dmcmc.run.watch.progress import Silent, Watched
+from dmcmc.run.monitoring.progress import Silent, Watched
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Comm
@@ -54,7 +54,7 @@ def load(
     agents
         Give the variables to so many agents; None leaves them to the file's own, or to one.
     split
-        How that is done: ``tree``, ``grow`` or ``blocks`` (:mod:`dmcmc.inference.dpop.split`).
+        How that is done: ``tree``, ``grow`` or ``blocks`` (:mod:`dmcmc.inference.dpop.assign_variables`).
     format
         What the file is read as: ``native``, ``wcsp``, ``cfn``, ``uai``, ``bif``, ``xcsp`` or ``pydcop``.
     evidence
@@ -72,7 +72,7 @@ def load(
     problem = formats.load(path, format=format, evidence=evidence, distribution=distribution)
     if agents is None:
         return problem
-    from dmcmc.inference.dpop import split as splitting
+    from dmcmc.inference.dpop import assign_variables as splitting
 
     return splitting.split(problem, agents, split)
 
@@ -222,7 +222,7 @@ def solve_on(
 
 
 def _solve(world: World, problem: Problem | None, settings: Settings, progress: Watched) -> Result:
-    from dmcmc.run.algorithms import solve as run
+    from dmcmc.run.algorithms import choose_algorithm as run
 
     output = settings.output
     if output is not None:

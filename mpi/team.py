@@ -8,8 +8,8 @@ import numpy as np
 
 from dmcmc.inference.runtime.errors import DmcmcError
 from dmcmc.inference.runtime.types import Array
-from dmcmc.mpi.rest import wait_for_all
-from dmcmc.mpi.wire import slices
+from dmcmc.mpi.idle_wait import wait_for_all
+from dmcmc.mpi.wire_format import slices
 from dmcmc.mpi.world import World, shared_form, worst
 
 T = TypeVar("T")

@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast
 
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.inference.runtime.types import Array
+from dmcmc.mpi.compute_node import Node, node_of, use_gpu
+from dmcmc.mpi.idle_wait import wait_for_all
 from dmcmc.mpi.launcher import announced_size, launched
-from dmcmc.mpi.node import Node, node_of, use_gpu
-from dmcmc.mpi.rest import wait_for_all
 
 K = TypeVar("K")
 T = TypeVar("T")

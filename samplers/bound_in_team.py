@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.inference.bounds.dual.graph import Graph, Shares
-from dmcmc.inference.bounds.dual.row_work import Live, RowWork, ascend_rows
+from dmcmc.inference.bounds.dual.row_ascent import Live, RowWork, ascend_rows
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.types import Array, Ints

@@ -7,15 +7,15 @@ import sys
 import numpy as np
 import pytest
 from imports import ROOT, files
-from support.lifts.naive_cases import NaiveCases
-from support.lifts.own_turns import lifts
+from support.semidefinite.naive_nodes import NaiveCases
+from support.semidefinite.row_searches import lifts
 
 from dmcmc.formats import native
 from dmcmc.generators import registry as generators
-from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
-from dmcmc.inference.bounds.semidefinite.own.cases import NODE, Case, certified_alone
-from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.own.ground import Ground
+from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import CaseBatch, Start
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import NODE, Case, certified_alone
 from dmcmc.inference.bounds.semidefinite.row_tree import Part
 
 STARTED = '__name__ == "__main__"'  # others are what scripts share

@@ -17,8 +17,8 @@ import numpy as np
 import dmcmc
 from benchmarks.harness import Report, meeting, options, timed
 from dmcmc.inference.bounds.dual import provider as dual
-from dmcmc.inference.bounds.dual.cuda.device import places, takes
-from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.cuda.device_ascent import places, takes
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import gpu_problem, shared_device

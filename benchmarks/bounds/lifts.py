@@ -20,13 +20,13 @@ import numpy as np
 
 import dmcmc
 from benchmarks.harness import Report, meeting, options
-from dmcmc.inference.bounds.semidefinite.batch import ROUGH, Batch
 from dmcmc.inference.bounds.semidefinite.certificate import certified
-from dmcmc.inference.bounds.semidefinite.cuda.arrays import DeviceArrays, lift_problem
+from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import DeviceArrays, lift_problem
 from dmcmc.inference.bounds.semidefinite.descent import Descent, Point, Target, schedule
-from dmcmc.inference.bounds.semidefinite.network import lay_out
+from dmcmc.inference.bounds.semidefinite.descent_batch import ROUGH, Batch
+from dmcmc.inference.bounds.semidefinite.utility_matrix import lay_out
 from dmcmc.inference.dpop.division import divide
-from dmcmc.inference.runtime.products import products_on_one_thread
+from dmcmc.inference.runtime.matrix_products import products_on_one_thread
 from dmcmc.inference.runtime.threads import cores, run_parallel
 
 Say = Callable[[str], None]

@@ -10,11 +10,18 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bounds import tree_kernels as kernels
-from dmcmc.inference.bounds.semidefinite.own.steps import CaseGiven, CaseShape, CaseStep, CaseWork, ExactGiven, Passes
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import (
+    CaseGiven,
+    CaseShape,
+    CaseStep,
+    CaseWork,
+    ExactGiven,
+    Passes,
+)
 
 
 class NumbaCases:
-    """NumPy's arrays and compiled loops; a :class:`dmcmc.inference.bounds.semidefinite.own.steps.CaseArrays`."""
+    """NumPy's arrays and compiled loops; a :class:`dmcmc.inference.bounds.semidefinite.per_row.node_steps.CaseArrays`."""
 
     module: Any = np
 

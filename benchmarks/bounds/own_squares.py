@@ -18,16 +18,16 @@ import numpy as np
 
 import dmcmc
 from benchmarks.harness import Report, meeting, options
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
-from dmcmc.inference.bounds.semidefinite.cuda.case_arrays import DeviceCases
-from dmcmc.inference.bounds.semidefinite.cuda.together import SHARED, lift_on_gpu, load_lifts
-from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest
-from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch, Start
-from dmcmc.inference.bounds.semidefinite.own.cases import NODE, Case
-from dmcmc.inference.bounds.semidefinite.own.certificates import certificates
-from dmcmc.inference.bounds.semidefinite.own.ground import Ground
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.semidefinite.cuda.batched_relaxation import SHARED, lift_on_gpu, load_lifts
+from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import lift_problem
+from dmcmc.inference.bounds.semidefinite.cuda.node_arrays import DeviceCases
+from dmcmc.inference.bounds.semidefinite.per_row.certificates import certificates
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import CaseBatch, Start
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import NODE, Case
+from dmcmc.inference.bounds.semidefinite.relaxation import Lift, LiftRequest
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.threads import cores

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from html import escape
 
 from dmcmc.report.pages.chart import DASHES, HEIGHT, WIDTH, Chart, drawing
-from dmcmc.report.pages.frame import COLOURS, PALETTE
+from dmcmc.report.pages.page_template import COLOURS, PALETTE
 
 _COLUMNS, _TITLE, _HEAD, _ROW, _LEGEND = 2, 26, 46, 18, 150
 _FONT = 'font-family="system-ui, sans-serif"'

@@ -17,7 +17,7 @@ from dmcmc import Problem
 from dmcmc.inference.bounds import registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState
 from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
-from dmcmc.inference.bounds.settle import settle
+from dmcmc.inference.bounds.exact_residual import settle
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic

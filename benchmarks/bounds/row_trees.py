@@ -18,10 +18,10 @@ import numpy as np
 import dmcmc
 from benchmarks.bounds.numba_cases import NumbaCases
 from benchmarks.harness import Report, meeting, options
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.semidefinite.lift import Lift, Turn
-from dmcmc.inference.bounds.semidefinite.own.ground import Ground
-from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import OwnTurn
+from dmcmc.inference.bounds.semidefinite.per_row.device_buffers import Ground
+from dmcmc.inference.bounds.semidefinite.relaxation import Lift, Turn
 from dmcmc.inference.dpop.division import LocalProblem, divide
 
 NAMES = ("ms_A10_n10_D24", "ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n50_D24")

@@ -30,19 +30,19 @@ from benchmarks.bounds.limits import (
     sweep_of,
 )
 from benchmarks.harness import Report, meeting, options
-from dmcmc.inference.bounds.branching.search import SWEEPS, Request, RowSearch, search_rows
+from dmcmc.inference.bounds.branch_and_bound.row_search import SWEEPS, Request, RowSearch, search_rows
+from dmcmc.inference.bounds.branch_and_bound_rows import row_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
-from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals
-from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDuals
 from dmcmc.inference.bounds.dual.graph import Graph
-from dmcmc.inference.bounds.search_rows import row_search
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.inference.runtime.threads import cores
-from dmcmc.run.kinds.branch import Branch
+from dmcmc.run.improvers.branch_and_bound import Branch
 
 NAMES = ("ms_A10_n25_D24", "mu_A10_n25_D24", "ms_A10_n50_D24", "mu_A10_n10_D96")
 TIMES = (0.5, 1, 2, 5, 10, 20, 30, 60)

@@ -4,10 +4,10 @@
 import numba
 import numpy as np
 
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.own.steps import DAMPED, DEEP, LEAST_LENGTH, MOMENTUM, SPREAD
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER
+from dmcmc.inference.bounds.semidefinite.per_row.node_steps import DAMPED, DEEP, LEAST_LENGTH, MOMENTUM, SPREAD
 
 _F, _LOW = np.float32, np.float32(-1e30)
 _DAMPED, _DEEP, _LEAST = _F(DAMPED), _F(-DEEP), _F(LEAST_LENGTH)

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from dmcmc.cli.main import main as command
-from dmcmc.inference.bounds.dual import state
-from dmcmc.inference.bounds.semidefinite.lift import suits
+from dmcmc.inference.bounds.dual import dual_bound
+from dmcmc.inference.bounds.semidefinite.relaxation import suits
 from dmcmc.run.agent import upper_table
-from dmcmc.run.controller.offer import BRANCH, SEMIDEFINITE
-from dmcmc.run.kinds import registry
+from dmcmc.run.improvers import registry
+from dmcmc.run.scheduler.proposal import BRANCH, SEMIDEFINITE
 
 WARM = "warm"
 INGREDIENTS = (BRANCH, SEMIDEFINITE, WARM)
@@ -28,7 +28,7 @@ def without(names: Collection[str]) -> Iterator[None]:
     kinds = [kind for kind in registry.OF_AGENTS if kind.name not in names]
     with (
         patch.object(registry, "OF_AGENTS", kinds),
-        patch.object(state, "WARMTH", 0 if WARM in names else state.WARMTH),
+        patch.object(dual_bound, "WARMTH", 0 if WARM in names else dual_bound.WARMTH),
         # ascent waits for lifts to show what they bring, where there may be any
         patch.object(upper_table, "suits", suits if SEMIDEFINITE not in names else lambda local: False),
     ):

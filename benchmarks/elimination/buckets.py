@@ -21,7 +21,7 @@ from dmcmc.inference.elimination.eliminate import eliminate, run_on_cpu
 from dmcmc.inference.elimination.plan import Plan, plan_flat
 from dmcmc.inference.elimination.semirings import MAX_PLUS, MAXIMUM
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 
 INT32 = Arithmetic(np.dtype(np.int32), -(2**29), 2**27)

@@ -22,7 +22,7 @@ from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.model.sparse import tabulate
+from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.orders.best_order import best_order
 
 SIZE, MOST, PLACE = 16, 1 << 26, "dmcmc.inference.model.densify"

@@ -22,17 +22,17 @@ from benchmarks.harness import Columns, Report, options, timed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.incomplete.bucket import Making, Room
-from dmcmc.inference.incomplete.filtering import Filtering
-from dmcmc.inference.incomplete.kept import DENSE
-from dmcmc.inference.incomplete.outside import Relaxing
-from dmcmc.inference.incomplete.steps import Bucket, Input, steps_of
-from dmcmc.inference.incomplete.table import Incomplete
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.sparse.bucket_rows import Making, Room
+from dmcmc.inference.sparse.function_filtering import Filtering
+from dmcmc.inference.sparse.join_steps import Bucket, Input, steps_of
+from dmcmc.inference.sparse.outside_bounds import Relaxing
+from dmcmc.inference.sparse.size_statistics import DENSE
+from dmcmc.inference.sparse.sparse_table import Incomplete
 
 DENSITIES = (0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
 SCOPES = ((0, 1, 2), (0, 3, 4), (0, 2, 5))
@@ -80,7 +80,7 @@ class Always:
 
     def carry(self, making: Making, ranges: Sequence[tuple[int, int]], stop: Stop) -> bool:
         """Carry ranges there."""
-        from dmcmc.inference.incomplete.cuda.carry import Carrier
+        from dmcmc.inference.sparse.cuda.extend_rows import Carrier
 
         carrier = Carrier(making, shared_device(), shared_device().limit)
         making.take(ranges, carrier.carry(ranges[0][0], ranges[-1][1], making.start, stop))

@@ -23,7 +23,6 @@ from dmcmc import Problem
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.incomplete.filtering import Filtering, compile_filtering, z_within
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order
@@ -31,6 +30,7 @@ from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import DmcmcError, OutOfTime
 from dmcmc.inference.runtime.memory import resident_memory
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.sparse.function_filtering import Filtering, compile_filtering, z_within
 
 ENTRIES = (20_000, 6_000_000, 60_000_000)  # of the mini-buckets that bound the rest: each is tried after the last
 TABLE = Columns(

@@ -13,7 +13,7 @@ import numpy as np
 
 import dmcmc
 from benchmarks.harness import Columns, Report, instances, options, timed
-from dmcmc.inference.junction.message_kernels import DOWN, SEPARATOR, SHOW, UP
+from dmcmc.inference.junction_tree.message_kernels import DOWN, SEPARATOR, SHOW, UP
 from dmcmc.inference.marginals.tables import DenseTables, ListedTables
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
@@ -28,7 +28,7 @@ TABLE = Columns(
 
 def there(listed: ListedTables) -> float:
     """Move a tree's passes to the GPU; return the seconds of all of them."""
-    from dmcmc.inference.junction.cuda.rows import CudaRowPasses
+    from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaRowPasses
 
     listed.passes = CudaRowPasses(listed.rows, shared_device(), shared_device().limit)
     cliques = np.arange(len(listed.tree.scopes))

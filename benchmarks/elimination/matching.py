@@ -15,10 +15,10 @@ from benchmarks.harness import Report, instances, options, timed
 from dmcmc import Problem
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched, with_headroom
+from dmcmc.inference.minibuckets.moment_matching import Matched, eliminate_matched, with_headroom
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import choose_arithmetic
-from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.threads import cores
 
 # z: of GpuBE's runs, and what keeps a GPU busy

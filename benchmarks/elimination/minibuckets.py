@@ -26,8 +26,8 @@ from benchmarks.harness import Report, instances, options, timed
 from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
-from dmcmc.inference.minibuckets.matching import with_headroom
+from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
+from dmcmc.inference.minibuckets.moment_matching import with_headroom
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
 from dmcmc.inference.orders.best_order import best_order, primal_graph, rule_order

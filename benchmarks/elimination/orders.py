@@ -24,7 +24,7 @@ from benchmarks.harness import Columns, Report, instances, options
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order
-from dmcmc.inference.orders.pieces import compile_pieces
+from dmcmc.inference.orders.reorder_subtrees import compile_pieces
 from dmcmc.inference.runtime.errors import DmcmcError
 
 TABLE = Columns(

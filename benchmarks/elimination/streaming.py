@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.elimination.buckets import INT32, bucket
 from benchmarks.harness import Report, options, timed
 from dmcmc.inference.elimination.arena_kernels import place_inputs
-from dmcmc.inference.elimination.cuda.stream import cut, stream_bucket
+from dmcmc.inference.elimination.cuda.streaming import cut, stream_bucket
 from dmcmc.inference.elimination.eliminate import Elimination, run_on_cpu
 from dmcmc.inference.elimination.semirings import MAX_PLUS
 from dmcmc.inference.runtime.device import gpu_problem, shared_device

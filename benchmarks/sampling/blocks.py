@@ -19,12 +19,12 @@ from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.samplers.blocks.redraw_kernels import redraw
-from dmcmc.samplers.blocks.room import Priced, new_room
-from dmcmc.samplers.blocks.search import BlockSearch, order_for_cuts
-from dmcmc.samplers.blocks.search_kernels import choose_block
+from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
+from dmcmc.samplers.blocks.block_workspace import Priced, new_room
+from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
+from dmcmc.samplers.blocks.neighbourhood_search_kernels import choose_block
 from dmcmc.samplers.local_search.ascent import Ascent
-from dmcmc.samplers.local_search.block_turns import priced
+from dmcmc.samplers.local_search.block_moves import priced
 
 VARIABLES, FACTORS, VALUES, FORBIDDEN = 150, 165, 3, 0.6
 KINDS = ("grown", "grown, wide", "cut", "cut, near")

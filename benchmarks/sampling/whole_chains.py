@@ -21,10 +21,10 @@ from benchmarks.harness import Columns, Report, options
 from dmcmc import Problem, generate, load
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.samplers.local_search.block_turns import BlockTurns
-from dmcmc.samplers.local_search.cuda.beside import Beside, Listener
+from dmcmc.samplers.local_search.block_moves import BlockTurns
+from dmcmc.samplers.local_search.cuda.background_search import Beside, Listener
 from dmcmc.samplers.local_search.cuda.chains import DeviceChains, load_kernels
-from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.model.rng import chain_key
 
 AFTER = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)  # seconds

@@ -30,12 +30,12 @@ from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.merge import merge_plans
+from dmcmc.inference.elimination.merge_plans import merge_plans
 from dmcmc.inference.elimination.plan import plan_elimination
-from dmcmc.inference.execution import costs
+from dmcmc.inference.execution import cost_model
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.device import gpu_problem, shared_device
 from dmcmc.results.result import Result
@@ -102,7 +102,7 @@ def measure_elimination(sizes: Sequence[tuple[int, int]], count: int, say: Repor
         def work(plans=plans, flat=flat, merged=merged, program=program):  # type: ignore[no-untyped-def]
             threshold, _ = best_threshold(
                 program.variable, program.input_start, program.inputs, program.cells,
-                merged.plan.tables - merged.plan.buckets, backends._BUCKETS, costs.COSTS.cell, costs.COSTS.wave,
+                merged.plan.tables - merged.plan.buckets, backends._BUCKETS, cost_model.COSTS.cell, cost_model.COSTS.wave,
             )  # fmt: skip
             hybrid = divide_work(merged.plan, int(threshold))
             for done in eliminate_batch(flat, plans, merged, hybrid, INT32):
@@ -211,7 +211,7 @@ def main() -> None:
         return
     say = Report(__file__, given, device="cuda")
     if given.quick:  # even tiny buckets go to the GPU
-        backends._BUCKETS, costs.COSTS = np.array([1]), costs.Costs(cell=1.0)
+        backends._BUCKETS, cost_model.COSTS = np.array([1]), cost_model.Costs(cell=1.0)
     constants(given.quick, say)
     measure_default(given.repeats, {"domain_size": 2, "variables_per_agent": 3} if given.quick else {}, say)
     say.keep()
@@ -241,11 +241,11 @@ def constants(quick: bool, say: Report) -> None:
     note = "context {:.2f}, elimination kernels {:.2f}, samplers {:.2f}".format(*opening)
     say(row("rates.gpu_open", NOMINAL.gpu_open, sum(opening[:2]), note))
     say(row("rates.gpu_update", NOMINAL.gpu_update, draw))
-    say(row("costs.trip", costs.COSTS.trip, trip))
-    say(row("costs.wave", costs.COSTS.wave, wave))
-    say(row("costs.cell", costs.COSTS.cell, cell, "one core"))
-    say(row("costs.update", costs.COSTS.update, cpu_draw, f"one core; {1e3 * start:.2f} ms to start an agent"))
-    say(row("costs.opening", costs.COSTS.opening, sum(opening[:2])))
+    say(row("costs.trip", cost_model.COSTS.trip, trip))
+    say(row("costs.wave", cost_model.COSTS.wave, wave))
+    say(row("costs.cell", cost_model.COSTS.cell, cell, "one core"))
+    say(row("costs.update", cost_model.COSTS.update, cpu_draw, f"one core; {1e3 * start:.2f} ms to start an agent"))
+    say(row("costs.opening", cost_model.COSTS.opening, sum(opening[:2])))
 
 
 if __name__ == "__main__":

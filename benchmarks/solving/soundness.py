@@ -17,7 +17,7 @@ from typing import Any
 from support import soundness
 
 from benchmarks.harness import Report, options
-from dmcmc.inference.execution import costs
+from dmcmc.inference.execution import cost_model
 
 
 def simulated(count: int) -> int:
@@ -53,7 +53,7 @@ def main() -> int:
     given = parser.parse_args()
     how: dict[str, Any] = {}
     if given.tiny:  # nothing is too little for the GPU
-        costs.COSTS = costs.Costs(trip=-1.0, wave=0.0, matched=0.0, cell=1.0)
+        cost_model.COSTS = cost_model.Costs(trip=-1.0, wave=0.0, matched=0.0, cell=1.0)
         how = {"tiny": True, "device": "cuda", "most_seconds": 0.05}
     say, start = Report(__file__, given), time.perf_counter()
     wrong, counts = check_all(given.first, given.problems, say, how)

@@ -3,7 +3,7 @@
 from argparse import Namespace
 from typing import TYPE_CHECKING, Any
 
-from dmcmc.cli.kinds import is_calendar
+from dmcmc.cli.file_roles import is_calendar
 from dmcmc.config.document import Document
 from dmcmc.files.text import open_source
 from dmcmc.files.write import check_writable, replace_file

@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypeVar, cast
 
 from dmcmc.cli.calendar import check_options
-from dmcmc.cli.delivery import Work, deliver
 from dmcmc.cli.failure import exit_code, report
+from dmcmc.cli.file_roles import is_calendar
 from dmcmc.cli.inputs import check_run, configuration, explainer, load, options_of
-from dmcmc.cli.kinds import is_calendar
 from dmcmc.cli.signals import SIGNALS
 from dmcmc.cli.terminal import emit
+from dmcmc.cli.write_result import Work, deliver
 from dmcmc.config.configuration import Config
 from dmcmc.config.problem_section import problem_of
 from dmcmc.config.yaml_lines import value_of
@@ -27,7 +27,7 @@ from dmcmc.results.result import Output
 if TYPE_CHECKING:
     from dmcmc.cli.solve_command import Job as SolveJob
     from dmcmc.mpi.world import World
-    from dmcmc.run.watch.interrupt import Ending
+    from dmcmc.run.monitoring.interrupt import Ending
 
 
 class _Told(Work, Protocol):
@@ -68,7 +68,7 @@ def _on_all_ranks(
         world = connect()
     SIGNALS.join(world)
     if world.rank == 0 and world.bound is not None:
-        from dmcmc.mpi.node import advice
+        from dmcmc.mpi.compute_node import advice
 
         print(f"dmcmc: warning: {advice(world.bound)}", file=sys.stderr, flush=True)
     ready = _prepare_together(world, arguments, prepare)
@@ -114,7 +114,7 @@ class _Job(NamedTuple):
 
     def told(self, world: "World") -> Self:
         """Leave out a problem that is dealt out."""
-        from dmcmc.run.planning.divided import is_dealt_out
+        from dmcmc.run.planning.divided_problem import is_dealt_out
 
         dealt = self.problem is not None and is_dealt_out(self.problem, self.config, world)
         return self._replace(problem=None) if dealt else self
@@ -146,7 +146,7 @@ def _solve(job: "_Job | SolveJob", world: "World", ending: "Ending | None") -> O
 
         return solve_command.work(job, world, ending)
     from dmcmc.cli.progress import progress_for
-    from dmcmc.run.algorithms.solve import solve
+    from dmcmc.run.algorithms.choose_algorithm import solve
     from dmcmc.run.private.solve import solve_directory
 
     with progress_for(world.rank, job.config.budget.time) as progress:
@@ -305,7 +305,7 @@ def info(arguments: Namespace) -> int:
     if not launched(os.environ):
         _list(machine(), arguments.json)
         return 0
-    from dmcmc.mpi.node import advice
+    from dmcmc.mpi.compute_node import advice
     from dmcmc.mpi.world import connect
 
     world = connect()
@@ -337,7 +337,7 @@ def _list(rows: Mapping[str, Any], as_json: bool) -> None:
 def completion(arguments: Namespace) -> int:
     """Print a script that completes commands in a shell."""
     from dmcmc.cli.arguments import command_parsers
-    from dmcmc.cli.start.completion import script
+    from dmcmc.cli.setup_commands.completion import script
 
     emit(script(arguments.shell, command_parsers()).rstrip("\n"))
     return 0
@@ -346,7 +346,7 @@ def completion(arguments: Namespace) -> int:
 def warm_up(arguments: Namespace) -> int:
     """Compile ahead what runs use."""
     from dmcmc.cli.progress import progress_for
-    from dmcmc.cli.start.warm_up import warm_up as compile_ahead
+    from dmcmc.cli.setup_commands.warm_up import warm_up as compile_ahead
 
     with progress_for(0) as progress:
         kernels, seconds = compile_ahead(arguments.device, progress)
@@ -356,7 +356,7 @@ def warm_up(arguments: Namespace) -> int:
 
 def init(arguments: Namespace) -> int:
     """Write a commented example."""
-    from dmcmc.cli.start.example import write_example
+    from dmcmc.cli.setup_commands.example import write_example
 
     emit(write_example(arguments.what, arguments.path))
     return 0

@@ -14,8 +14,8 @@ _MOST_JOBS = 512
 
 def experiment(arguments: Namespace) -> int:
     """Carry out an experiment; returns the exit code."""
-    from dmcmc.experiments.conduct import conduct
     from dmcmc.experiments.plan import chosen, read_experiment
+    from dmcmc.experiments.run_experiment import conduct
     from dmcmc.mpi.world import connect
 
     jobs = value_of(arguments.jobs, "--jobs")

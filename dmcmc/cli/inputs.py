@@ -4,7 +4,7 @@ from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dmcmc.cli.kinds import is_configuration, is_packed, problem_kind
+from dmcmc.cli.file_roles import is_configuration, is_packed, problem_kind
 from dmcmc.config.configuration import OPTION_OF, Config, config_of, option_place, read_config
 from dmcmc.config.document import Document
 from dmcmc.config.file_options import FILE_OPTIONS

@@ -33,7 +33,7 @@ def _run(argv: Sequence[str]) -> int:
             return 0
         from dmcmc.cli import commands
         from dmcmc.cli.arguments import parse_arguments
-        from dmcmc.cli.voice import listen
+        from dmcmc.cli.verbosity import listen
 
         arguments = parse_arguments(list(argv))
         with warnings_as_lines():

@@ -6,9 +6,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from dmcmc.cli.signals import SIGNALS
-from dmcmc.cli.voice import Logged, logs, quiet
+from dmcmc.cli.verbosity import Logged, logs, quiet
 from dmcmc.results.result import TracePoint
-from dmcmc.run.watch.progress import Silent
+from dmcmc.run.monitoring.progress import Silent
 
 _SOON, _OFTEN = 5.0, 4.0  # seconds until the first plain line, unless something is compiled; and between two
 
@@ -61,14 +61,14 @@ class Terminal(_Informed):
         self._task: Any = None
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.run.watch.progress.Progress`."""
+        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.Progress`."""
         self._title = title
         if self._task is not None:
             self._bar.remove_task(self._task)
         self._task = self._bar.add_task(self._shown, total=total)
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`~dmcmc.run.watch.progress.Progress`."""
+        """Report steps; see :class:`~dmcmc.run.monitoring.progress.Progress`."""
         if self._task is not None:
             self._bar.update(self._task, advance=steps, description=self._shown)
 
@@ -101,12 +101,12 @@ class Plain(_Informed):
         self._start, self._due = time.perf_counter(), _SOON
 
     def stage(self, title: str, total: int | None = None) -> None:
-        """Begin a stage; see :class:`~dmcmc.run.watch.progress.Progress`."""
+        """Begin a stage; see :class:`~dmcmc.run.monitoring.progress.Progress`."""
         self._title = title
         self._tell(at_once=title.startswith("compiling") and self._due == _SOON)
 
     def advance(self, steps: int = 1) -> None:
-        """Report steps; see :class:`~dmcmc.run.watch.progress.Progress`."""
+        """Report steps; see :class:`~dmcmc.run.monitoring.progress.Progress`."""
         self._tell()
 
     def point(self, point: TracePoint) -> None:

@@ -22,7 +22,7 @@ def report(arguments: Namespace) -> int:
         files = write_report(place, arguments.figures)
         emit(f"{files[0]}: the page; beside it {', '.join(file.name for file in files[1:])}")
         return 0
-    from dmcmc.report.experiment.single import write_single
+    from dmcmc.report.experiment.single_run import write_single
 
     if arguments.figures is not None:
         raise ConfigError("--figures: is for the report of an experiment's folder")

@@ -27,7 +27,7 @@ from dmcmc.mpi.launcher import announced_rank, by_open_mpi, print_as_launcher
 
 if TYPE_CHECKING:
     from dmcmc.mpi.world import World
-    from dmcmc.run.watch.interrupt import Ending
+    from dmcmc.run.monitoring.interrupt import Ending
 
 _GRACE = 0.35  # seconds in which a run delivers its answer itself: launchers that pass a signal on leave two in all
 _OPEN_MPI_GRACE = 0.05  # likewise, of the quarter of a second that Open MPI leaves
@@ -108,7 +108,7 @@ class Signals:
         deliver
             Writes and prints a result; returns the exit code.
         """
-        from dmcmc.run.watch.interrupt import Ending
+        from dmcmc.run.monitoring.interrupt import Ending
 
         self._deliver, ending = deliver, Ending()
         if self.told:
@@ -304,7 +304,7 @@ def _exit(code: int) -> NoReturn:
 
 def _leave_nothing() -> None:
     """Leave no part of a file, and the terminal as it was."""
-    write = sys.modules.get("dmcmc.inference.runtime.write")
+    write = sys.modules.get("dmcmc.inference.runtime.atomic_write")
     if write is not None:
         write.discard_parts()
     if os.isatty(2):

@@ -5,8 +5,8 @@ from argparse import Namespace
 from typing import Any, Literal, NamedTuple, Self
 
 from dmcmc.cli.calendar import check_options, set_defaults
+from dmcmc.cli.file_roles import is_calendar, is_configuration
 from dmcmc.cli.inputs import check_run, explainer, options_of
-from dmcmc.cli.kinds import is_calendar, is_configuration
 from dmcmc.config.configuration import Config, config_of, option_place, override
 from dmcmc.config.document import Document
 from dmcmc.config.problem_section import divided
@@ -17,10 +17,10 @@ from dmcmc.inference.runtime.errors import ConfigError
 from dmcmc.mpi.world import World
 from dmcmc.results.explanation import explained
 from dmcmc.results.result import Output, Result
-from dmcmc.run.planning.divided import is_dealt_out, sharing_memory
-from dmcmc.run.undivided.marginals import marginals, with_max_marginals
-from dmcmc.run.undivided.sums import sums
-from dmcmc.run.watch.interrupt import Ending
+from dmcmc.run.monitoring.interrupt import Ending
+from dmcmc.run.planning.divided_problem import is_dealt_out, sharing_memory
+from dmcmc.run.whole_problem.marginals import marginals, with_max_marginals
+from dmcmc.run.whole_problem.partition_and_count import sums
 
 TASKS = ("mpe", "pr", "count", "mar", "max-marginals")
 _ALL_CELLS = 2**62
@@ -138,14 +138,14 @@ def work(job: Job, world: World, ending: Ending | None) -> Output | None:
         return None
     result: Result | None
     if split and problem is not None:
-        from dmcmc.run.undivided.single_agent import solve_single_agent
+        from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
         if job.explain:
             print("one agent: mini-buckets of the whole problem, as asked for", file=sys.stderr, flush=True)
         result = solve_single_agent(problem, alone, ending)
     else:
         from dmcmc.cli.progress import progress_for
-        from dmcmc.run.algorithms.solve import solve
+        from dmcmc.run.algorithms.choose_algorithm import solve
 
         with progress_for(world.rank, config.budget.time) as progress:
             settings = sharing_memory(config, world)

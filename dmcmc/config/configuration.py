@@ -24,7 +24,7 @@ class Config(Settings, frozen=True, kw_only=True):
     ``{directory: PATH}`` as ``dmcmc split`` writes it, with ``share_assignment`` where all may know the answer. Beside
     a file, ``format`` may say what :data:`dmcmc.formats.registry.FORMATS` calls it, ``evidence`` where the observations
     of a UAI or BIF network are, ``distribution`` where a pyDCOP problem's owners are; ``agents`` (a number) and
-    ``split`` (one of :data:`dmcmc.inference.dpop.split.METHODS`) give the variables to new agents. ``reduce`` stands
+    ``split`` (one of :data:`dmcmc.inference.dpop.assign_variables.METHODS`) give the variables to new agents. ``reduce`` stands
     there too.
     """
 

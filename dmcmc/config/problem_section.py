@@ -95,7 +95,7 @@ def divided(problem: Problem, section: Mapping[str, Any], at: Callable[[Key], st
     """Return the problem with its variables given to ``problem.agents`` agents, if that is asked for."""
     if "agents" not in section:
         return problem
-    from dmcmc.inference.dpop.split import split
+    from dmcmc.inference.dpop.assign_variables import split
 
     try:
         return split(problem, section["agents"], section.get("split", "tree"))

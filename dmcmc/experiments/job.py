@@ -91,7 +91,7 @@ def _solved(job: Mapping[str, Any], world: World) -> dict[str, Any] | None:
         return {**largest_bucket(problem, config), **size} if world.rank == 0 else None
     if job.get("task"):
         return {**_marginals(problem, config, job["task"]), **size} if world.rank == 0 else None
-    from dmcmc.run.algorithms.solve import solve
+    from dmcmc.run.algorithms.choose_algorithm import solve
 
     result = solve(problem, config, world)
     return None if result is None else {**record_of(result), **size}
@@ -102,7 +102,7 @@ def _marginals(problem: Problem, config: Config, task: Literal["mar", "max-margi
 
     Time is that of messages and tables; the junction tree is built before, as ``planning`` says.
     """
-    from dmcmc.run.undivided.marginals import marginals
+    from dmcmc.run.whole_problem.marginals import marginals
 
     found = marginals(problem, config, task)
     total = found.ln if task == "mar" else found.objective

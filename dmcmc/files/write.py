@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from dmcmc.inference.runtime.atomic_write import replacing
 from dmcmc.inference.runtime.errors import FileError
-from dmcmc.inference.runtime.write import replacing
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dmcmc.files.write import replace_file, writing
 from dmcmc.formats import native
-from dmcmc.inference.model.compact import Groups, Names
+from dmcmc.inference.model.compact_sequences import Groups, Names
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import forbidden_value

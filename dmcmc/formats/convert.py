@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from dmcmc.files.write import check_writable
 from dmcmc.formats import registry as formats
-from dmcmc.formats.common.listing import DROPPABLE, without
+from dmcmc.formats.common.factor_entries import DROPPABLE, without
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ConfigError
 
@@ -23,7 +23,7 @@ def write(problem: Problem, path: str, format: str | None = None, drop: Collecti
     format
         A name of :data:`dmcmc.formats.FORMATS`.
     drop
-        Some of :data:`dmcmc.formats.common.listing.DROPPABLE`: what may be lost.
+        Some of :data:`dmcmc.formats.common.factor_entries.DROPPABLE`: what may be lost.
 
     Raises
     ------

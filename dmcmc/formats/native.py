@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from dmcmc.files.archive import BROKEN, Archive
 from dmcmc.files.write import writing
 from dmcmc.inference.model.problem import Factor, Label, Problem
-from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import normalise
 from dmcmc.inference.runtime.errors import FileError, ProblemError
 from dmcmc.inference.runtime.types import Array

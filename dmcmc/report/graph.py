@@ -6,10 +6,10 @@ from typing import Any
 
 import networkx as nx
 
+from dmcmc.inference.dpop.assign_variables import primal
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.division_cost import cost_of
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.dpop.split import primal
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import best_order

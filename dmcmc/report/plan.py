@@ -98,7 +98,7 @@ class Plan(Output, frozen=True, kw_only=True):
 
 def plan_of(setup: "Setup") -> Plan:
     """Return what a run would do, from what was chosen for it."""
-    from dmcmc.run.kinds import beside, gpu_search
+    from dmcmc.run.improvers import background_search, gpu_chains
 
     agents = []
     for work, choice in zip(setup.surveys, setup.choices, strict=True):
@@ -130,7 +130,7 @@ def plan_of(setup: "Setup") -> Plan:
         later=_later(setup) if setup.timed else (),
         reduced=_reduced(setup),
         incomplete=_incomplete(setup),
-        search="; ".join(filter(None, [beside.outlook(setup), gpu_search.outlook(setup.config)])),
+        search="; ".join(filter(None, [background_search.outlook(setup), gpu_chains.outlook(setup.config)])),
     )
 
 
@@ -172,7 +172,7 @@ def _later(setup: "Setup") -> tuple[str, ...]:
     sampled = [choice for choice in setup.choices if choice.method != "exact"]
     bounded = sum(choice.bound != "none" for choice in sampled)
     prices = [price for price in map(setup.exact_price, range(setup.problem.n_agents)) if price is not None]
-    from dmcmc.inference.bounds.semidefinite.lift import follows_search, suits
+    from dmcmc.inference.bounds.semidefinite.relaxation import follows_search, suits
 
     offers = ["search the whole"]
     if prices:
@@ -211,7 +211,7 @@ def _where_lifted(setup: "Setup") -> str:
     """Return why lifts stay on the CPU where there is a GPU in use; nothing else."""
     if not _gpu_in_use(setup):
         return ""
-    from dmcmc.inference.bounds.semidefinite.cuda.arrays import lift_problem
+    from dmcmc.inference.bounds.semidefinite.cuda.device_arrays import lift_problem
 
     why = lift_problem()
     return "" if why is None else f" (on the CPU: {why})"
@@ -219,7 +219,7 @@ def _where_lifted(setup: "Setup") -> str:
 
 def _incomplete(setup: "Setup") -> tuple[str, ...]:
     """Return what is dense and what is incomplete where an agent would be eliminated without what cannot win."""
-    from dmcmc.inference.incomplete.kept import DENSE, forecast
+    from dmcmc.inference.sparse.size_statistics import DENSE, forecast
 
     found, size = [], setup.arithmetic.dtype.itemsize
     for agent in filter(setup.filters, range(setup.problem.n_agents)):
@@ -243,7 +243,7 @@ def _agents(count: int) -> str:
 
 def _combination(setup: "Setup") -> str:
     """Return how the agents' tables are combined, or how that is decided."""
-    from dmcmc.run.planning.combination import largest_join
+    from dmcmc.run.planning.combination_plan import largest_join
 
     combine, allowed = setup.config.combine, setup.room
     if setup.slicing is not None:
@@ -264,7 +264,7 @@ def _combination(setup: "Setup") -> str:
 
 def _slices(setup: "Setup") -> str:
     """Return what is worked off value by value, and about how long that takes."""
-    from dmcmc.run.planning.combination import slicing_seconds
+    from dmcmc.run.planning.combination_plan import slicing_seconds
 
     assert setup.slicing is not None
     slicing, size = setup.slicing, setup.arithmetic.dtype.itemsize

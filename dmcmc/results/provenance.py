@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.runtime.cache import kernel_folder
 from dmcmc.inference.runtime.device import describe_gpu
+from dmcmc.inference.runtime.kernel_cache import kernel_folder
 from dmcmc.inference.runtime.memory import process_memory, readable
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.results.version import __version__

@@ -10,21 +10,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.incomplete.kept import Kept
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.exact_sum import not_below
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.errors import OutOfTime, ResourceError
 from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.sparse.size_statistics import Kept
 from dmcmc.results.outcome import Outcome, Proof, Worth, judge, worth_of
 from dmcmc.results.result import KeptEntries, TracePoint
-from dmcmc.run.controller.controller import Controller, State
-from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import COMBINE, SEARCH, Grant
-from dmcmc.run.controller.report import Report
-from dmcmc.run.planning.divided import Divided
+from dmcmc.run.monitoring.saved_incumbent import KeptIncumbent
+from dmcmc.run.planning.divided_problem import Divided
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.watch.kept import KeptIncumbent
+from dmcmc.run.scheduler.directive import Directive
+from dmcmc.run.scheduler.proposal import COMBINE, SEARCH, Grant
+from dmcmc.run.scheduler.rank_report import Report
+from dmcmc.run.scheduler.scheduler import Controller, State
 
 # To leave rows out, messages go up and down and the combination is made once more: some times what one takes, and half
 # of what is left at most. The rest is the search's.

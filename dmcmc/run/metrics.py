@@ -11,7 +11,7 @@ from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.threads import cores
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.contents import Chosen, Clock, Sent, latest
+from dmcmc.mpi.message_contents import Chosen, Clock, Sent, latest
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import (
     AgentMetrics,
@@ -23,11 +23,11 @@ from dmcmc.results.result import (
     WorkDone,
     guarantee_report,
 )
-from dmcmc.run.agent.loose_bound import largest_sum
+from dmcmc.run.agent.uncombined_bound import largest_sum
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.planning.divided import Divided
+from dmcmc.run.planning.divided_problem import Divided
 from dmcmc.run.planning.setup import Setup, temperature_of
-from dmcmc.run.reduced.before import report_of
+from dmcmc.run.presolve.presolve_problem import report_of
 from dmcmc.samplers.auto.choose import Choice
 from dmcmc.samplers.contract.protocol import SampledTable
 
@@ -180,7 +180,7 @@ def result_of(
     parts
         The setup, where all has been planned.
     polish
-        As for :meth:`dmcmc.run.reduced.after.Asked.answer`.
+        As for :meth:`dmcmc.run.presolve.restore_result.Asked.answer`.
     """
     assert incumbent.answer is not None
     problem = parts.asked.problem

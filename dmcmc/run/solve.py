@@ -9,15 +9,14 @@ from collections.abc import Callable
 from functools import partial
 
 from dmcmc.config.settings import Settings
-from dmcmc.inference.dpop.shares import bytes_of_tables
+from dmcmc.inference.dpop.memory_shares import bytes_of_tables
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.mpi.world import World
 from dmcmc.results.result import Result
-from dmcmc.run.begin import begin
-from dmcmc.run.compiling.warm_up import (
+from dmcmc.run.compilation.compile_ahead import (
     solving_is_compiled,
     warm_up_chains,
     warm_up_filtering,
@@ -27,16 +26,17 @@ from dmcmc.run.compiling.warm_up import (
     warm_up_solving,
     warm_up_weighing,
 )
-from dmcmc.run.compiling.warm_up_gpu import settled, warm_up_gpu
-from dmcmc.run.first_tables import team_of
-from dmcmc.run.planning.combination import will_prove
-from dmcmc.run.planning.divided import Deal, Divided, dealing, divided, end_of, sharing_memory, soon_proven
+from dmcmc.run.compilation.prepare_gpu import settled, warm_up_gpu
+from dmcmc.run.initial_incumbent import begin
+from dmcmc.run.initial_tables import team_of
+from dmcmc.run.local_search import Search
+from dmcmc.run.monitoring.interrupt import Ending, Interrupt
+from dmcmc.run.monitoring.progress import Progress, Silent
+from dmcmc.run.planning.combination_plan import will_prove
+from dmcmc.run.planning.divided_problem import Deal, Divided, dealing, divided, end_of, sharing_memory, soon_proven
 from dmcmc.run.planning.plan import deal_out, plan
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.rank import Run
-from dmcmc.run.search import Search
-from dmcmc.run.watch.interrupt import Ending, Interrupt
-from dmcmc.run.watch.progress import Progress, Silent
+from dmcmc.run.rank_run import Run
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates
 
 _GRACE = 0.25  # seconds beyond the time budget for a plan

@@ -11,17 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from dmcmc.inference.bounds.contract.protocol import Rows
-from dmcmc.inference.bounds.dual.parts import Part, encode_parts
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.shifted import tables_of
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
+from dmcmc.inference.bounds.dual.decomposed_bounds import Part, encode_parts
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
+from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.execution.costs import COSTS
-from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
+from dmcmc.inference.execution.cost_model import COSTS
+from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.choose_z import largest_fitting, most_z
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic, Table

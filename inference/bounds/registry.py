@@ -1,6 +1,6 @@
 """Providers of bounds by name: ours, and those that other distributions register under ``dmcmc.bounds``."""
 
-from dmcmc.inference.bounds import mini_bucket, trial
+from dmcmc.inference.bounds import calibration, mini_bucket
 from dmcmc.inference.bounds.contract.protocol import BoundProvider
 from dmcmc.inference.bounds.dual import provider as dual
 from dmcmc.inference.bounds.semidefinite import provider as semidefinite
@@ -21,8 +21,8 @@ _PLUGINS: Plugins[BoundProvider] = Plugins(
             dual.DUAL,
             dual.TRIANGLES,
             mini_bucket.PROVIDER,
-            trial.PAIRS,
-            trial.TRIANGLES,
+            calibration.PAIRS,
+            calibration.TRIANGLES,
             semidefinite.PROVIDER,
         )
     },

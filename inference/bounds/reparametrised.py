@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from dmcmc.inference.bounds.contract.protocol import BoundState
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.graph import LANES
-from dmcmc.inference.bounds.dual.shifted import tables_of
-from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.model.arithmetic import ADDENDS, Arithmetic

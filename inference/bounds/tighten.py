@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, Pruned
-from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
 from dmcmc.inference.bounds.dual.graph import padded
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.runtime.parts import Parts
+from dmcmc.inference.runtime.time_shares import Parts
 
 _DUAL = ("dual", "triangles")  # providers that a GPU can work for
 _LITTLE = 0.2  # of a bound's time: often enough
@@ -92,11 +92,11 @@ def load_kernels(bounds: Sequence[tuple[str, LocalProblem]], backend: Backend, e
     """
     widths = {padded(local) for provider, local in bounds if provider in _DUAL}
     if widths and backend.bounds_on_gpu(effort):
-        from dmcmc.inference.bounds.branching.cuda import engine
-        from dmcmc.inference.bounds.dual.cuda import device
+        from dmcmc.inference.bounds.branch_and_bound.cuda import engine
+        from dmcmc.inference.bounds.dual.cuda import device_ascent
 
         for width in sorted(widths):
-            device.load_kernels(width)
+            device_ascent.load_kernels(width)
             engine.load_kernels(width)
 
 

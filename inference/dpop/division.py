@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
-from dmcmc.inference.model.compact import Groups
-from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.compact_sequences import Groups
+from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.model.tables import magnitude
 from dmcmc.inference.orders.best_order import SEARCH_LONG, Order, best_order, order_as_given

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import Division, agent_scopes
-from dmcmc.inference.model.compact import Groups, flat_of
+from dmcmc.inference.model.compact_sequences import Groups, flat_of
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.orders.best_order import RULES, best_order, primal_graph, rule_order
-from dmcmc.inference.orders.subsets import FEW
+from dmcmc.inference.orders.exact_order import FEW
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.memo import LARGEST, Memo, digest
 from dmcmc.inference.runtime.types import Ints

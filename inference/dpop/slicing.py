@@ -12,13 +12,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
+from dmcmc.inference.dpop.predicted_steps import StepAhead
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.inference.dpop.steps_ahead import StepAhead
 from dmcmc.inference.dpop.util_and_value import UtilMessage
-from dmcmc.inference.incomplete.table import AnyTable, ListedTable
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Ints
+from dmcmc.inference.sparse.sparse_table import AnyTable, ListedTable
 
 _MOST = 1e300
 

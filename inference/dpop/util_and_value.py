@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.dpop.planned import planned
+from dmcmc.inference.dpop.step_plan_cache import planned
 from dmcmc.inference.elimination.eliminate import Elimination, absorb
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.relaxation import (
+from dmcmc.inference.execution.exact_or_mini_buckets import (
     EXACT,
     UNLIMITED,
     Relaxation,
@@ -20,13 +20,13 @@ from dmcmc.inference.execution.relaxation import (
     eliminate_first_fitting,
     eliminate_within,
 )
-from dmcmc.inference.incomplete.listed import ListedElimination, ListedQuery, listed_elimination
-from dmcmc.inference.incomplete.table import AnyTable, as_dense
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.cuda.held import alone
-from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.model.cuda.device_table import alone
+from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.orders.best_order import best_order
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.sparse.sparse_elimination import ListedElimination, ListedQuery, listed_elimination
+from dmcmc.inference.sparse.sparse_table import AnyTable, as_dense
 
 # Tables over parts of the sender's separator; their sum is UTIL_i, or with mini-buckets (ADPOP) not below it. What is
 # mostly −∞ may be incomplete.
@@ -113,7 +113,7 @@ def util_step(
         Ways, each with its bytes of tables, the first of which that fits is taken: exact, or with which mini-buckets.
     resources
         Their memory is not looked at, their user is the agent's name. Room is what moment matching may make of its
-        entries (:mod:`dmcmc.inference.minibuckets.matching`).
+        entries (:mod:`dmcmc.inference.minibuckets.moment_matching`).
 
     Raises
     ------

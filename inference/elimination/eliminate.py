@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.arena_kernels import choose_rows, choose_values
+from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.join_kernels import join, run_buckets, split_bucket
-from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM, MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.cuda.held import added
-from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.cuda.device_table import added
+from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.threads import run_parallel

@@ -41,7 +41,7 @@ def plan_buckets(scope_start, scope, rank, order, domains):
     Parameters
     ----------
     scope_start, scope
-        Scopes of the inputs, as in :class:`dmcmc.inference.model.flat.FlatTables`.
+        Scopes of the inputs, as in :class:`dmcmc.inference.model.flat_tables.FlatTables`.
     rank : (variables,) int64
         Position in the elimination order; kept variables come after all eliminated ones.
     order : (buckets,) int64

@@ -8,15 +8,15 @@ import numpy as np
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import best_threshold
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.eliminate import Elimination, eliminate, flat_tables
-from dmcmc.inference.elimination.merge import Merged, merged_once
+from dmcmc.inference.elimination.merge_plans import Merged, merged_once
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
-from dmcmc.inference.execution import costs
-from dmcmc.inference.execution.small import eliminate_side_by_side
-from dmcmc.inference.minibuckets.matching import Matched, eliminate_matched
+from dmcmc.inference.execution import cost_model
+from dmcmc.inference.execution.small_batch import eliminate_side_by_side
+from dmcmc.inference.minibuckets.moment_matching import Matched, eliminate_matched
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.cuda.held import stays_from
-from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.model.cuda.device_table import stays_from
+from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_problem, is_out_of_memory, opened, resolve_device, shared_device
 
@@ -73,7 +73,7 @@ class Backend:
         if threshold is None:
             return eliminate(tables, plan, arithmetic, self.threads, semiring, self.stop)
         from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
-        from dmcmc.inference.elimination.cuda.stream import Streaming, eliminate_streamed
+        from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
 
         hybrid, limit = divide_work(plan, threshold, stays_from()), self.limit()
         try:
@@ -103,19 +103,19 @@ class Backend:
     ) -> Matched:
         """Carry out a mini-bucket plan with moment matching; integers are the same, to the bit, wherever it runs.
 
-        As :func:`dmcmc.inference.minibuckets.matching.eliminate_matched`. What does not fit the device is left to the
+        As :func:`dmcmc.inference.minibuckets.moment_matching.eliminate_matched`. What does not fit the device is left to the
         CPU.
         """
         threshold = self._gpu_threshold(plan)
         if threshold is not None:
-            from dmcmc.inference.minibuckets.cuda.matching import eliminate_matched_hybrid
+            from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid
 
             flat = flat_tables(tables, arithmetic)
             hybrid, limit = divide_work(plan, threshold), self.limit()
             cells = hybrid.plan.program.cells[hybrid.first : hybrid.last]  # between large buckets there are small ones
             worth = (
-                2 * float(cells.sum(dtype=float)) * costs.COSTS.cell
-                > costs.COSTS.trip + costs.COSTS.matched * cells.size
+                2 * float(cells.sum(dtype=float)) * cost_model.COSTS.cell
+                > cost_model.COSTS.trip + cost_model.COSTS.matched * cells.size
             )
             try:
                 if worth and hybrid.device_entries * arithmetic.dtype.itemsize <= limit:
@@ -188,18 +188,18 @@ class Backend:
         """Return whether so many draws would take the CPU longer than the way to the GPU and back."""
         if self.device == "cpu":
             return False
-        seconds = updates * costs.COSTS.update / self.threads
+        seconds = updates * cost_model.COSTS.update / self.threads
         if self.device == "auto" and not opened():
-            return seconds > costs.COSTS.opening and gpu_problem() is None
-        return seconds > costs.COSTS.trip
+            return seconds > cost_model.COSTS.opening and gpu_problem() is None
+        return seconds > cost_model.COSTS.trip
 
     def bounds_on_gpu(self, seconds: float) -> bool:
         """Return whether bounds that take one core so many seconds are worth the way to the GPU and back."""
         if self.device == "cpu":
             return False
         if self.device == "auto" and not opened():
-            return seconds > 2 * costs.COSTS.opening * self.threads and gpu_problem() is None
-        return seconds > 10 * costs.COSTS.trip
+            return seconds > 2 * cost_model.COSTS.opening * self.threads and gpu_problem() is None
+        return seconds > 10 * cost_model.COSTS.trip
 
     def worth(self, seconds: float) -> bool:
         """Return whether what takes one core so many seconds is worth the GPU."""
@@ -217,21 +217,21 @@ class Backend:
     def _gpu_threshold(self, plan: Plan) -> int | None:
         """Return the joined cells from which buckets should go to the GPU; None if the CPU is done sooner alone."""
         program = plan.program
-        alone = float(plan.cells) * costs.COSTS.cell
+        alone = float(plan.cells) * cost_model.COSTS.cell
         if not self._worth_a_gpu(alone):
             return None
         threshold, shared = best_threshold(
             program.variable, program.input_start, program.inputs, program.cells, plan.tables - plan.buckets,
-            _BUCKETS, costs.COSTS.cell, costs.COSTS.wave,
+            _BUCKETS, cost_model.COSTS.cell, cost_model.COSTS.wave,
         )  # fmt: skip
         return int(threshold) if self._worth_a_gpu(alone - shared) else None
 
     def _worth_a_gpu(self, seconds: float) -> bool:
         """Return whether so many seconds of one core are worth the way to the GPU and back."""
-        if self.device == "cpu" or seconds <= costs.COSTS.trip:
+        if self.device == "cpu" or seconds <= cost_model.COSTS.trip:
             return False
         if self.device == "auto" and not opened():
-            return seconds > costs.COSTS.opening * self.threads and gpu_problem() is None
+            return seconds > cost_model.COSTS.opening * self.threads and gpu_problem() is None
         return True
 
 

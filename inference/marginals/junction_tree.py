@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.junction.message_kernels import DOWN, SEPARATOR, SHOW, UP
-from dmcmc.inference.junction.passes import FarApart
+from dmcmc.inference.junction_tree.message_kernels import DOWN, SEPARATOR, SHOW, UP
+from dmcmc.inference.junction_tree.passes import FarApart
 from dmcmc.inference.marginals.tables import Kind, ListedTables, Means, tables_of
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
 from dmcmc.inference.model.problem import Label, Problem

@@ -8,13 +8,11 @@ import numpy as np
 
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.messages import passes_on, row_passes_on
-from dmcmc.inference.incomplete.join import everything, rows_of
-from dmcmc.inference.incomplete.table import TooWide
-from dmcmc.inference.junction.cliques import CliqueTree, clique_tree
-from dmcmc.inference.junction.layout import Layout, clique_cells, lay_out
-from dmcmc.inference.junction.passes import Passes, Passing
-from dmcmc.inference.junction.rows import RowPasses
+from dmcmc.inference.execution.junction_tree_passes import passes_on, row_passes_on
+from dmcmc.inference.junction_tree.cliques import CliqueTree, clique_tree
+from dmcmc.inference.junction_tree.passes import Passes, Passing
+from dmcmc.inference.junction_tree.sparse_passes import RowPasses
+from dmcmc.inference.junction_tree.table_layout import Layout, clique_cells, lay_out
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, narrowest
 from dmcmc.inference.model.densify import densify
 from dmcmc.inference.model.problem import Factor, Problem
@@ -24,6 +22,8 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfMemory, ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array, Ints
+from dmcmc.inference.sparse.join import everything, rows_of
+from dmcmc.inference.sparse.sparse_table import TooWide
 
 _UNLIMITED = 1 << 33  # bytes that a factor's table may take where there is no limit
 

@@ -69,7 +69,7 @@ def plan_mini_buckets(
     shifts
         Give each of several mini-buckets of a variable one more input, a table over that variable alone: they follow
         the given tables, in the order of the mini-buckets, and are the last input of each
-        (:mod:`dmcmc.inference.minibuckets.matching`).
+        (:mod:`dmcmc.inference.minibuckets.moment_matching`).
 
     Raises
     ------

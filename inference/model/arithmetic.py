@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dmcmc.inference.model.exact_sum import Exact
-from dmcmc.inference.model.flat import FlatTables, flatten, magnitudes
+from dmcmc.inference.model.flat_tables import FlatTables, flatten, magnitudes
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.runtime.errors import ProblemError

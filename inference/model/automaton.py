@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.model.sparse import SparseFactor, check_expansion
-from dmcmc.inference.model.sparse import count as readable
+from dmcmc.inference.model.sparse_factor import SparseFactor, check_expansion
+from dmcmc.inference.model.sparse_factor import count as readable
 from dmcmc.inference.model.tables import forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.types import Array

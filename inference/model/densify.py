@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.sparse import SparseFactor, count
+from dmcmc.inference.model.sparse_factor import SparseFactor, count
 from dmcmc.inference.model.tables import forbidden, forbidden_value
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memory import ACCOUNT

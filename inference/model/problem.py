@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dmcmc.inference.model.exact_sum import Exact, exact_sum, nearest
-from dmcmc.inference.model.flat import FlatTables, flatten, laid_out, magnitudes
+from dmcmc.inference.model.flat_tables import FlatTables, flatten, laid_out, magnitudes
 from dmcmc.inference.model.tables import as_array, forbidden, forbidden_value, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memo import LARGEST, Known, Memo, digest
 from dmcmc.inference.runtime.types import Array
 
 if TYPE_CHECKING:
-    from dmcmc.inference.model.build import Builder
+    from dmcmc.inference.model.builder import Builder
 
 Label = str | int | float
 
@@ -32,7 +32,7 @@ class Factor:
 
     Factors of one kind are equal that have the same scope, name and utilities, of the same dtype.
 
-    Subclasses know their utilities in another way (:mod:`dmcmc.inference.model.sparse`,
+    Subclasses know their utilities in another way (:mod:`dmcmc.inference.model.sparse_factor`,
     :mod:`dmcmc.inference.model.automaton`) and make ``table`` only when it is asked for;
     :func:`dmcmc.inference.model.densify.densify` says which should.
 
@@ -235,7 +235,7 @@ class Problem:
         >>> p.factor(("a", "b"), [[1, 2], [3, float("-inf")]]).problem().evaluate({"a": "green", "b": 0}).objective
         3
         """
-        from dmcmc.inference.model.build import Builder
+        from dmcmc.inference.model.builder import Builder
 
         return Builder(sense, name)
 

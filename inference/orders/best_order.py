@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.orders.bitset import pack
 from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
+from dmcmc.inference.orders.exact_order import FEW, cost_of, exact_order
 from dmcmc.inference.orders.greedy_kernels import CAP, first_costs, greedy, seeded
-from dmcmc.inference.orders.pieces import improve_pieces
-from dmcmc.inference.orders.search_kernels import plain_order, search
-from dmcmc.inference.orders.subsets import FEW, cost_of, exact_order
+from dmcmc.inference.orders.order_search_kernels import plain_order, search
+from dmcmc.inference.orders.reorder_subtrees import improve_pieces
 from dmcmc.inference.orders.window_kernels import bucket_tree, totals
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.memo import LARGEST, Memo, digest

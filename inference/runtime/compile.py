@@ -27,7 +27,7 @@ from numba.core import entrypoints, event
 from numba.core.caching import FunctionCache, NullCache
 from numba.core.runtime import rtsys
 
-from dmcmc.inference.runtime.cache import kernel_folder
+from dmcmc.inference.runtime.kernel_cache import kernel_folder
 from dmcmc.inference.runtime.types import Array
 
 _LOCK = threading.RLock()

@@ -13,13 +13,13 @@ from typing import cast
 
 import numpy as np
 
-from dmcmc.inference.elimination.place import place_tables
+from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.plan import Plan, check_memory, plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.model.densify import densify
-from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.model.tables import forbidden
 from dmcmc.inference.orders.best_order import SEARCH_LONG, best_order

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from dmcmc.inference.bounds.dual.dual_bound import MOST_ROWS
 from dmcmc.inference.bounds.dual.graph import CLUSTER_BYTES
 from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS
-from dmcmc.inference.bounds.dual.state import MOST_ROWS
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, sweep_units, update_seconds
 from dmcmc.samplers.auto.survey import SAMPLER, Survey

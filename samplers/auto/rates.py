@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 from numba import config
 
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.provider import TRIANGLES
-from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.execution.costs import COSTS
+from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.runtime.cache import cache_root, kernel_cache
-from dmcmc.inference.runtime.write import replacing
+from dmcmc.inference.runtime.atomic_write import replacing
+from dmcmc.inference.runtime.kernel_cache import cache_root, kernel_cache
 from dmcmc.samplers.auto.effort import bucket_efforts
 
 _TRUST = 8.0  # times the nominal rate, either way: what is further off was disturbed

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.plan import Plan, plan_elimination
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.compact import Repeated
-from dmcmc.inference.model.flat import magnitudes
+from dmcmc.inference.model.compact_sequences import Repeated
+from dmcmc.inference.model.flat_tables import magnitudes
 from dmcmc.inference.orders.best_order import Order
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.memo import Memo

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from dmcmc.inference.bounds.dual.dual_bound import SHIFTS, DualState
 from dmcmc.inference.bounds.dual.rounding import ENTRIES, MOST, Ints, Rounding, rounding_of
-from dmcmc.inference.bounds.dual.state import SHIFTS, DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device

@@ -7,7 +7,7 @@ import numpy as np
 
 from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.blocks.choose_kernels import entry_of
+from dmcmc.samplers.blocks.block_selection_kernels import entry_of
 
 
 @njit(nogil=True)

@@ -6,7 +6,7 @@ never change what an assignment costs; each word that changes is put on a trail 
 """
 
 from dmcmc.inference.runtime.compile import njit
-from dmcmc.samplers.branch_and_bound.network import (
+from dmcmc.samplers.branch_and_bound.cost_network import (
     NEVER,
     RAISED,
     REMOVED,

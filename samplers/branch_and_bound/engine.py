@@ -8,7 +8,7 @@ import numpy as np
 
 from dmcmc.inference.runtime.threads import step_back
 from dmcmc.inference.runtime.types import Number
-from dmcmc.samplers.branch_and_bound.network import FOUND, LOWER, TOP, bytes_needed, lay_out
+from dmcmc.samplers.branch_and_bound.cost_network import FOUND, LOWER, TOP, bytes_needed, lay_out
 from dmcmc.samplers.branch_and_bound.search_kernels import COMPLETE, MORE_ROOM, search
 from dmcmc.samplers.toulbar2.costs import Costs, costs_of
 from dmcmc.samplers.toulbar2.search import Progress

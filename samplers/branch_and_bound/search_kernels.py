@@ -9,7 +9,7 @@ as long as no variable has been given any of them: if the first one fails, the o
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit
 from dmcmc.samplers.branch_and_bound.consistency_kernels import drop, propagate, remove_costly, settle
-from dmcmc.samplers.branch_and_bound.network import (
+from dmcmc.samplers.branch_and_bound.cost_network import (
     DEPTH,
     FOUND,
     LAST,

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
-from dmcmc.inference.incomplete.kept import Kept
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
+from dmcmc.inference.sparse.size_statistics import Kept
 from dmcmc.samplers.contract.team import ALONE, Team
 from dmcmc.samplers.model.rounds import Rounds
 from dmcmc.samplers.model.schedule import Temperature

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.model.cuda.held import stays_from
+from dmcmc.inference.model.cuda.device_table import stays_from
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import is_out_of_memory, opened
 from dmcmc.inference.runtime.memory import ACCOUNT

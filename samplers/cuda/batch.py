@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE, Shape
-from dmcmc.samplers.cuda.layout import lay_out
-from dmcmc.samplers.cuda.words import (
+from dmcmc.samplers.cuda.descriptors import (
     CHOICES,
     CHOICES_AT,
     COUNTS_AT,
@@ -31,6 +29,8 @@ from dmcmc.samplers.cuda.words import (
     VIOLATION,
     WIDE_AT,
 )
+from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE, Shape
+from dmcmc.samplers.cuda.layout import lay_out
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.draw_kernels import share_unit
 
@@ -51,7 +51,7 @@ class Batch(NamedTuple):
         Of :class:`dmcmc.samplers.cuda.layout.Layout`, one agent after another.
     ints : (any,) int32
     heads : (agents, HEADER) int64
-        See :mod:`dmcmc.samplers.cuda.words`.
+        See :mod:`dmcmc.samplers.cuda.descriptors`.
     scales : (2 × agents,) float32
         Penalty of a violation and weight of a best value, of each agent.
     """

@@ -16,8 +16,7 @@ from numba import cuda, njit
 from numpy.typing import NDArray
 
 from dmcmc.samplers.contract.protocol import Sampler
-from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
-from dmcmc.samplers.cuda.words import (
+from dmcmc.samplers.cuda.descriptors import (
     AGENT,
     FIRST_BLOCK,
     FIRST_ROW,
@@ -33,6 +32,7 @@ from dmcmc.samplers.cuda.words import (
     STATES_BEFORE,
     VARIABLES,
 )
+from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.start_kernels import start_row
 from dmcmc.samplers.model.state_kernels import eased, evaluate, fill_scores, greedy_sweep

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.cuda.held import DeviceTable, leased
-from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.model.cuda.device_table import DeviceTable, leased
+from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.device import shared_device
 from dmcmc.inference.runtime.types import Array

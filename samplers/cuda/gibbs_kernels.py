@@ -27,9 +27,7 @@ import numpy as np
 from numba import cuda, types
 
 from dmcmc.inference.runtime.compile import cuda_jit
-from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
-from dmcmc.samplers.cuda.layout_kernels import WIDE
-from dmcmc.samplers.cuda.words import (
+from dmcmc.samplers.cuda.descriptors import (
     AGENT,
     CHOICES,
     CHOICES_AT,
@@ -54,6 +52,8 @@ from dmcmc.samplers.cuda.words import (
     VIOLATION,
     WIDE_AT,
 )
+from dmcmc.samplers.cuda.exchange_kernels import exchange_rungs
+from dmcmc.samplers.cuda.layout_kernels import WIDE
 from dmcmc.samplers.model.draw_kernels import eased_score, rate_of, share_of
 from dmcmc.samplers.model.rng_kernels import philox, uniform
 from dmcmc.samplers.model.start_kernels import START_BLOCK

@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.samplers.contract.protocol import Sampler
 from dmcmc.samplers.cuda.batch import alike, choose_launch, fit_bytes, heads_of, pack
-from dmcmc.samplers.cuda.best_kernels import keep_best
+from dmcmc.samplers.cuda.best_state_kernels import keep_best
 from dmcmc.samplers.cuda.chain_kernels import chains_kernel, join_models
+from dmcmc.samplers.cuda.descriptors import HIDDEN, ROWS, RUNS, STATES_BEFORE, VARIABLES, VIOLATION
 from dmcmc.samplers.cuda.gibbs_kernels import STAGES, Shape, gibbs_kernel
-from dmcmc.samplers.cuda.joint import choose_lanes, join
-from dmcmc.samplers.cuda.joint_kernels import joint_kernel
-from dmcmc.samplers.cuda.words import HIDDEN, ROWS, RUNS, STATES_BEFORE, VARIABLES, VIOLATION
+from dmcmc.samplers.cuda.joint_proposal_kernels import joint_kernel
+from dmcmc.samplers.cuda.joint_proposals import choose_lanes, join
 from dmcmc.samplers.methods import gibbs, metropolis
 from dmcmc.samplers.model.chain_model import ChainModel
 from dmcmc.samplers.model.rounds import Round

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.threads import run_parallel
-from dmcmc.samplers.local_search.graph import Graph, build_graph, of_shape
+from dmcmc.samplers.local_search.factor_graph import Graph, build_graph, of_shape
 from dmcmc.samplers.local_search.graph_kernels import ascend, choose_greedily, outdoes, project
 
 _LOOK = 1 << 22  # entries between two looks at the time, some hundredths of a second

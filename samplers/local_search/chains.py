@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Problem
 from dmcmc.samplers.local_search.anneal_kernels import anneal, begin, pair_moves
-from dmcmc.samplers.local_search.graph import Graph
+from dmcmc.samplers.local_search.factor_graph import Graph
 from dmcmc.samplers.local_search.graph_chain_kernels import anneal_graph, typical_spread
 from dmcmc.samplers.local_search.graph_kernels import weigh
-from dmcmc.samplers.local_search.order import SweepOrder, sweep_order
+from dmcmc.samplers.local_search.sweep_order import SweepOrder, sweep_order
 from dmcmc.samplers.model.chain_model import ChainModel, build_model
 from dmcmc.samplers.model.rng import chain_key
 from dmcmc.samplers.model.state_kernels import new_arrays

@@ -13,12 +13,12 @@ from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.inference.runtime.threads import run_watched
 from dmcmc.inference.runtime.types import Array
-from dmcmc.samplers.blocks.room import Priced
-from dmcmc.samplers.blocks.search import BlockSearch
+from dmcmc.samplers.blocks.block_workspace import Priced
+from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch
 from dmcmc.samplers.blocks.sweep_kernels import mobility, total
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
-from dmcmc.samplers.local_search.block_turns import priced
-from dmcmc.samplers.local_search.graph import build_graph
+from dmcmc.samplers.local_search.block_moves import priced
+from dmcmc.samplers.local_search.factor_graph import build_graph
 from dmcmc.samplers.model.chain_model import flatten_local
 from dmcmc.samplers.model.evaluation import evaluate_rows
 from dmcmc.samplers.model.rng import chain_key

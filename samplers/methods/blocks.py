@@ -19,10 +19,10 @@ from dmcmc.inference.model.arithmetic import Arithmetic
 from dmcmc.inference.runtime.device import is_out_of_memory, shared_device
 from dmcmc.inference.runtime.errors import ResourceError
 from dmcmc.inference.runtime.threads import run_watched
+from dmcmc.samplers.blocks.block_workspace import Priced
 from dmcmc.samplers.blocks.dual_starts import dual_states
-from dmcmc.samplers.blocks.room import Priced
-from dmcmc.samplers.blocks.search import DESCENT, BlockSearch, order_for_cuts
-from dmcmc.samplers.blocks.starts import Starts, starts_of
+from dmcmc.samplers.blocks.mini_bucket_starts import Starts, starts_of
+from dmcmc.samplers.blocks.neighbourhood_search import DESCENT, BlockSearch, order_for_cuts
 from dmcmc.samplers.blocks.sweep_kernels import total
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling
 from dmcmc.samplers.contract.team import said_by_first, share_of

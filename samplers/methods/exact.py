@@ -17,7 +17,7 @@ from dmcmc.inference.elimination.eliminate import Elimination
 from dmcmc.inference.elimination.plan import check_memory, plan_elimination
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.flat import FlatTables, side_by_side
+from dmcmc.inference.model.flat_tables import FlatTables, side_by_side
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array

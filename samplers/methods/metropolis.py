@@ -4,7 +4,7 @@ The proposal is N(z, √|D|·I): √|D| is the variance. It is reflected at the 
 it symmetric, so that a proposal is accepted with probability min(1, exp(ΔU / temperature)). One trial is one proposal.
 
 A loss is accepted by a logarithm, whose last bit may differ between CPU and GPU: chains may part there. On the GPU the
-chains have a kernel of their own (:mod:`dmcmc.samplers.cuda.joint_kernels`).
+chains have a kernel of their own (:mod:`dmcmc.samplers.cuda.joint_proposal_kernels`).
 """
 
 import math

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.arithmetic import LARGEST
-from dmcmc.inference.model.flat import FlatTables, flatten
+from dmcmc.inference.model.flat_tables import FlatTables, flatten
 from dmcmc.inference.runtime.errors import ProblemError
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Array

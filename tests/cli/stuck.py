@@ -13,8 +13,8 @@ PLACES = {
     "reading": ("dmcmc.cli.commands", "problem_of"),
     "compiling": ("dmcmc.run.solve", "warm_up_planning"),
     "dividing": ("dmcmc.run.solve", "divided"),
-    "sampling": ("dmcmc.run.rank", "Run.first_tables"),
-    "improving": ("dmcmc.run.rank", "Run.improve"),
+    "sampling": ("dmcmc.run.rank_run", "Run.first_tables"),
+    "improving": ("dmcmc.run.rank_run", "Run.improve"),
 }
 
 
@@ -30,7 +30,7 @@ def stick(point):
 
     def stuck(*arguments, **options):
         # A tiny problem is solved for its kernels.
-        if getattr(sys.modules.get("dmcmc.run.compiling.first_time"), "_AT_WORK", None):
+        if getattr(sys.modules.get("dmcmc.run.compilation.once_per_node"), "_AT_WORK", None):
             return real(*arguments, **options)
         Path(os.environ["STUCK"]).write_text(str(os.getpid()))
         while True:

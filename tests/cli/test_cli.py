@@ -177,7 +177,7 @@ def test_an_output_that_cannot_be_written_is_known_before_the_work(
 def test_errors_of_the_solver_end_the_run(failing: Failing, monkeypatch: pytest.MonkeyPatch) -> None:
     errors: dict[type[BaseException], tuple[str, int, str]] = {
         ResourceError: ("the table of agent\na1 needs 9 TiB", 2, "error: the table of agent a1 needs 9 TiB"),
-        ValueError: ("a\nb", 1, "internal error: ValueError: a b (dmcmc/run/algorithms/solve.py:"),
+        ValueError: ("a\nb", 1, "internal error: ValueError: a b (dmcmc/run/algorithms/choose_algorithm.py:"),
         MemoryError: ("", 1, "error: out of memory"),
         KeyboardInterrupt: ("", 130, "interrupted"),
     }

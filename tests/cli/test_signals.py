@@ -18,9 +18,9 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files
 from dmcmc.inference.runtime.errors import OutOfTime
+from dmcmc.run.monitoring.interrupt import Ending
 from dmcmc.run.private.solve import solve_directory
-from dmcmc.run.watch.interrupt import Ending
-from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.local_search.local_search import LocalSearch
 
 STUCK = str(Path(__file__).with_name("stuck.py"))
 SOON = 200  # seconds: on a machine that is busy; what is stuck never ends
@@ -151,7 +151,7 @@ def test_ranks_that_alone_know_their_agents_values_leave_them_and_a_later_run_be
     def late(*arguments):
         raise OutOfTime("too late")
 
-    monkeypatch.setattr("dmcmc.run.rank.first_tables", late)
+    monkeypatch.setattr("dmcmc.run.rank_run.first_tables", late)
     monkeypatch.setattr(LocalSearch, "first", lambda self: np.zeros(28, dtype=np.int64))
     config = settings_of(Document("", sections | {"budget": {"time": 60}}))
     again = solve_directory(tmp_path / "parts", config, share_assignment=True)

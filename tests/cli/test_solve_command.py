@@ -22,11 +22,11 @@ from dmcmc.config.configuration import config_of
 from dmcmc.config.document import Document
 from dmcmc.config.settings import Settings
 from dmcmc.formats import registry as formats
-from dmcmc.inference.model.sparse import tabulate
+from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.sums.counting import count_solutions
 from dmcmc.inference.sums.partition_function import log_partition
-from dmcmc.run.planning import divided
-from dmcmc.run.undivided.sums import sums
+from dmcmc.run.planning import divided_problem
+from dmcmc.run.whole_problem.partition_and_count import sums
 
 MEMORY = 1 << 28
 NETWORK = "BAYES 3 2 3 2 3 1 0 2 0 1 3 0 1 2 2 .25 .75 6 .5 .5 0 .125 .375 .5 12" + " .9 .1 .2 .8 1 0 .3 .7 .4 .6 .5 .5"
@@ -347,5 +347,5 @@ def test_other_ranks_are_not_told_of_a_problem_that_is_dealt_out_or_that_rank_0_
     several, single = random_problem(1, 6, 3, 3, 8), random_problem(1, 6, 1, 3, 8)
     assert told(several) is several
     assert [told(several, task) for task in TASKS[1:]] == [None] * 4
-    monkeypatch.setattr(divided, "_LARGE", 0)
+    monkeypatch.setattr(divided_problem, "_LARGE", 0)
     assert told(several) is None and told(single) is single

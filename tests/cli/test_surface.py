@@ -195,7 +195,7 @@ def test_the_old_name_of_split_is_answered_with_the_new_one(folder, fails):
 @pytest.mark.parametrize(
     ("work", "place"),
     [
-        (lambda: dmcmc.generate("random", agents=2).evaluate([0.5] * 20), "dmcmc/inference/model/flat.py:"),
+        (lambda: dmcmc.generate("random", agents=2).evaluate([0.5] * 20), "dmcmc/inference/model/flat_tables.py:"),
         (lambda: formats.named(3).nothing, "dmcmc/formats/registry.py:"),
     ],
 )
@@ -207,7 +207,7 @@ def test_an_internal_error_names_the_place_in_our_code(work, place):
 
 
 def test_warm_up_solves_problems_of_every_kind_and_says_how_far_it_is(monkeypatch):
-    from dmcmc.cli.start import warm_up
+    from dmcmc.cli.setup_commands import warm_up
 
     runs, titles = [], []
     monkeypatch.setattr(warm_up, "solve", lambda problem, **settings: runs.append((problem, settings)))

@@ -13,7 +13,7 @@ import dmcmc
 from dmcmc.cli.arguments import command_parsers
 from dmcmc.cli.main import main
 from dmcmc.cli.progress import Plain
-from dmcmc.cli.start.completion import SHELLS, script
+from dmcmc.cli.setup_commands.completion import SHELLS, script
 from dmcmc.inference.model.problem import Factor, Problem
 from dmcmc.report.drawing import back_edges, dot, draw
 from dmcmc.report.explain import text_of

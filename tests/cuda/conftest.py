@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from numba import config
 
-from dmcmc.inference.bounds.dual.cuda import block_kernels, triangle_kernels
+from dmcmc.inference.bounds.dual.cuda import thread_block_kernels, triangle_kernels
 from dmcmc.inference.runtime.device import Device
 
 if config.ENABLE_CUDASIM:
@@ -93,7 +93,7 @@ def all_together(monkeypatch):
     def patch():
         if not config.ENABLE_CUDASIM:
             pytest.skip("kernels are compiled with what they know of the width")
-        for module in (block_kernels, triangle_kernels):
+        for module in (thread_block_kernels, triangle_kernels):
             monkeypatch.setattr(module, "ALONE", 0)
 
     return patch

@@ -14,10 +14,10 @@ import dmcmc.inference.execution.backend as backends
 from dmcmc.inference.elimination.cuda.batch import eliminate_batch
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.eliminate import eliminate
-from dmcmc.inference.elimination.merge import merge_plans
+from dmcmc.inference.elimination.merge_plans import merge_plans
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MIN_PLUS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.costs import Costs
+from dmcmc.inference.execution.cost_model import Costs
 from dmcmc.inference.runtime.device import gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -92,7 +92,7 @@ def test_the_backend_takes_as_many_at_once_as_fit(batch, limit):
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "_BUCKETS", np.array([2]))
-        patch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
+        patch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
         if limit is not None:
             patch.setattr(Backend, "limit", lambda _: limit)
             patch.setattr(Backend, "eliminate", lambda self, *work: eliminate(*work[:3]))
@@ -114,7 +114,7 @@ def test_equal_plans_are_put_together_and_divided_once(batch):
     backend = Backend.of("cuda", 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backends, "_BUCKETS", np.array([2]))
-        patch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
+        patch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
         first = [one for group in backend.eliminate_all(flat, plans, arithmetic) for one in group]
         patch.setattr("dmcmc.inference.elimination.cuda.divide_work._divide", None)
         second = [one for group in backend.eliminate_all(other, again, arithmetic) for one in group]

@@ -14,12 +14,12 @@ from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import gpu_problem
-from dmcmc.samplers.blocks.choose_kernels import entry_of, grow
-from dmcmc.samplers.blocks.search import order_for_cuts
-from dmcmc.samplers.blocks.starts import starts_of
+from dmcmc.samplers.blocks.block_selection_kernels import entry_of, grow
+from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
+from dmcmc.samplers.blocks.neighbourhood_search import order_for_cuts
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.local_search.block_turns import priced
-from dmcmc.samplers.local_search.graph import build_graph
+from dmcmc.samplers.local_search.block_moves import priced
+from dmcmc.samplers.local_search.factor_graph import build_graph
 from dmcmc.samplers.registry import get
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -71,7 +71,7 @@ def redrawn(graph, z, block, temperature, chain, number):
 
 @pytest.mark.parametrize("seed", range(6))
 def test_moves_are_those_of_the_twin(seed):
-    from dmcmc.samplers.blocks.cuda.encode_kernels import encode_move
+    from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
 
     rng = np.random.default_rng(seed)
     problem = random_problem(seed, variables=6, factors=9, domain=3, arity=3, hard=0.2 * (seed % 2))
@@ -103,7 +103,7 @@ def test_moves_are_those_of_the_twin(seed):
 def test_draws_follow_the_boltzmann_distribution():
     problem = deterministic_grid(2, np.random.default_rng(4), forbidden=0.2)
     graph, temperature, draws = priced(build_graph(problem)), 30.0, 120
-    from dmcmc.samplers.blocks.cuda.encode_kernels import encode_move
+    from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
 
     chains, _ = device_blocks(graph, np.zeros((draws, 4)))
     chains._room.block[:4] = 2, 0, 3, 1

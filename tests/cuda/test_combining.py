@@ -13,10 +13,10 @@ from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import absorb, eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.costs import Costs
+from dmcmc.inference.execution.cost_model import Costs
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic
-from dmcmc.inference.model.cuda import held
-from dmcmc.inference.model.cuda.held import DeviceTable, alone, largest
+from dmcmc.inference.model.cuda import device_table
+from dmcmc.inference.model.cuda.device_table import DeviceTable, alone, largest
 from dmcmc.inference.runtime.device import Device, gpu_problem, shared_device
 from dmcmc.samplers.cuda.evaluation import evaluate_there
 from dmcmc.samplers.model.chain_model import flatten_local
@@ -30,9 +30,9 @@ DOMAINS = np.array([2, 3, 4, 3, 2])
 @pytest.fixture
 def all_on_gpu(monkeypatch):
     """Even tiny buckets go to the GPU, and what they leave stays there."""
-    monkeypatch.setattr(held, "_STAYS", 2)
+    monkeypatch.setattr(device_table, "_STAYS", 2)
     monkeypatch.setattr(backends, "_BUCKETS", np.array([1]))
-    monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
+    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def test_one_plan_on_the_device_has_the_answer_of_messages(monkeypatch):
 
     monkeypatch.setattr(on_gpu, "eliminate_hybrid", listening)
     costs = Costs(trip=-1.0, wave=0.0, cell=1.0)  # nothing is too little for the GPU
-    monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", costs)
+    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", costs)
     found = dmcmc.solve(problem, local={"method": "exact"}, combine={"mode": "shared"}, device="cuda")
     assert (found.objective, found.bound, found.assignment) == (
         expected.objective,

@@ -10,30 +10,30 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-import dmcmc.inference.elimination.cuda.stream as streaming
+import dmcmc.inference.elimination.cuda.streaming as streaming
 import dmcmc.inference.elimination.cuda.waves as gpu_waves
 from dmcmc import Factor
 from dmcmc.config.settings import Settings
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
-from dmcmc.inference.bounds.dual.cuda.device import places
-from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.device_ascent import places
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
-from dmcmc.inference.elimination.cuda.stream import Streaming, eliminate_streamed
+from dmcmc.inference.elimination.cuda.streaming import Streaming, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.minibuckets.cuda.matching import eliminate_matched_hybrid
-from dmcmc.inference.minibuckets.matching import eliminate_matched
+from dmcmc.inference.minibuckets.cuda.moment_matching import eliminate_matched_hybrid
+from dmcmc.inference.minibuckets.moment_matching import eliminate_matched
 from dmcmc.inference.minibuckets.plan import plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.device import Device, gpu_problem
 from dmcmc.inference.runtime.errors import OutOfTime
-from dmcmc.run.compiling import warm_up_gpu
+from dmcmc.run.compilation import prepare_gpu
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -141,11 +141,11 @@ def test_rows_that_a_bound_did_not_reach_stay_as_they_were():
 def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, times, monkeypatch):
     """What is sampled at first may become exact while the clock runs."""
     loaded, choice = [], SimpleNamespace(method="gibbs", device="cpu", bound="none", listed=1)
-    monkeypatch.setattr(warm_up_gpu, "load_joins", lambda *what: loaded.append(what))
-    monkeypatch.setattr(warm_up_gpu, "load_kernels", lambda *what: None)
-    monkeypatch.setattr(warm_up_gpu, "splits", lambda setup: False)
-    monkeypatch.setattr(warm_up_gpu, "largest_join", lambda setup: 1.0)
-    monkeypatch.setattr(warm_up_gpu, "opened", lambda: False)
+    monkeypatch.setattr(prepare_gpu, "load_joins", lambda *what: loaded.append(what))
+    monkeypatch.setattr(prepare_gpu, "load_kernels", lambda *what: None)
+    monkeypatch.setattr(prepare_gpu, "splits", lambda setup: False)
+    monkeypatch.setattr(prepare_gpu, "largest_join", lambda setup: 1.0)
+    monkeypatch.setattr(prepare_gpu, "opened", lambda: False)
     setup = SimpleNamespace(
         timed=False, possible=lambda agents: [(agent, choice) for agent in agents], filters=lambda agent: False,
         exact_price=lambda agent: price,
@@ -154,15 +154,15 @@ def test_joins_are_loaded_where_an_agent_may_be_eliminated_later(device, price, 
         backend=SimpleNamespace(device=device[:4], threads=1, worth=lambda seconds: False),
         arithmetic=SimpleNamespace(dtype=np.dtype(np.int32)),
     )  # fmt: skip
-    warm_up_gpu._load(setup, [0])
+    prepare_gpu._load(setup, [0])
     assert len(loaded) == times
 
 
 @pytest.mark.parametrize("there", [False, True])
 def test_a_gpu_that_is_not_open_when_the_clock_starts_stays_closed(there, monkeypatch):
-    monkeypatch.setattr(warm_up_gpu, "opened", lambda: there)
-    monkeypatch.setattr(warm_up_gpu, "replace", lambda one, **changes: SimpleNamespace(**(vars(one) | changes)))
+    monkeypatch.setattr(prepare_gpu, "opened", lambda: there)
+    monkeypatch.setattr(prepare_gpu, "replace", lambda one, **changes: SimpleNamespace(**(vars(one) | changes)))
     for device in ("auto", "cpu", "cuda"):
         setup = SimpleNamespace(backend=SimpleNamespace(device=device))
         expected = "cpu" if device == "auto" and not there else device
-        assert warm_up_gpu.settled(setup).backend.device == expected
+        assert prepare_gpu.settled(setup).backend.device == expected

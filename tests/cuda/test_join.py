@@ -8,19 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.encoded_problems import chosen, problems, same_tables
 
-from dmcmc.inference.elimination.cuda import describe_kernels, waves
-from dmcmc.inference.elimination.cuda import words as w
+from dmcmc.inference.elimination.cuda import descriptor_kernels, waves
+from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.divide_work import divide_work
 from dmcmc.inference.elimination.cuda.eliminate import eliminate_hybrid
 from dmcmc.inference.elimination.cuda.join_kernels import ANY
-from dmcmc.inference.elimination.cuda.stream import Streaming, cut, eliminate_streamed
+from dmcmc.inference.elimination.cuda.streaming import Streaming, cut, eliminate_streamed
 from dmcmc.inference.elimination.eliminate import eliminate
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.semirings import LOG_SUM_EXP, MAX_PLUS
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.costs import Costs
+from dmcmc.inference.execution.cost_model import Costs
 from dmcmc.inference.model.arithmetic import Arithmetic
-from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.device import Device, gpu_problem
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
@@ -93,7 +93,7 @@ def test_tables_whose_entries_are_far_apart_have_places_of_64_bits(monkeypatch, 
         program.low[first:last] = 1
 
     def as_if_far(*arguments):
-        tables, launches, *rest = describe_kernels.wave_tables(*arguments)
+        tables, launches, *rest = descriptor_kernels.wave_tables(*arguments)
         taken.update(launches[:, 0].tolist())
         launches[np.isin(launches[:, 0], (1, 2)), 0] = ANY
         return tables, launches, *rest
@@ -125,7 +125,7 @@ def test_what_32_bits_do_not_reach_is_told_by_strides(both, stride, number):
         at = w.HEADER + 2 + table * record
         meta[at + w.STRIDES : at + record] = (2**40, 0) if table == 0 else (stride if table == both else 2, 1)
         meta[at + w.X_STRIDE] = 2**50  # an x moves the beginning
-    assert describe_kernels._kernel_number(meta, 0, True) == number
+    assert descriptor_kernels._kernel_number(meta, 0, True) == number
 
 
 @given(problems(), st.integers(40, 600), st.sampled_from([1, 2]))
@@ -176,7 +176,7 @@ def test_the_backend_takes_the_gpu_for_large_work_only(monkeypatch):
     backend = Backend.of("cuda", 1)
     assert type(backend.eliminate(flat, plan, arithmetic)).__name__ == "Elimination"
     monkeypatch.setattr(backends, "_BUCKETS", np.array([10]))
-    monkeypatch.setattr("dmcmc.inference.execution.costs.COSTS", Costs(cell=1.0))
+    monkeypatch.setattr("dmcmc.inference.execution.cost_model.COSTS", Costs(cell=1.0))
     done = backend.eliminate(flat, plan, arithmetic)
     assert type(done).__name__ == "GpuElimination"
     assert done.total() == eliminate(flat, plan, arithmetic).total()
@@ -202,7 +202,7 @@ def test_streamed_eliminations_do_not_share_their_tables():
 def test_a_stream_that_fails_leaves_nothing_at_work_behind_it(monkeypatch, moment):
     import time
 
-    import dmcmc.inference.elimination.cuda.stream as stream
+    import dmcmc.inference.elimination.cuda.streaming as stream
 
     domains = np.array([3, 40, 5])
     arithmetic = Arithmetic(np.dtype(np.int32), -(2**29), 1000)

@@ -8,10 +8,10 @@ from numba import config
 from support.problem_strategies import random_problem
 
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.junction.cuda import message_kernels, passes, rows
-from dmcmc.inference.junction.cuda.matrix_kernels import matrix_kernel
-from dmcmc.inference.junction.cuda.passes import CudaPasses
-from dmcmc.inference.junction.cuda.rows import CudaRowPasses
+from dmcmc.inference.junction_tree.cuda import message_kernels, passes, sparse_passes
+from dmcmc.inference.junction_tree.cuda.matrix_kernels import matrix_kernel
+from dmcmc.inference.junction_tree.cuda.passes import CudaPasses
+from dmcmc.inference.junction_tree.cuda.sparse_passes import CudaRowPasses
 from dmcmc.inference.marginals.junction_tree import JunctionTree
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.device import gpu_problem
@@ -62,7 +62,7 @@ def test_marginals_are_those_of_the_cpu_whatever_is_observed(seed, hard, maximis
 def test_listed_cliques_have_the_marginals_of_the_cpu(seed, hard, maximise):
     problem = random_problem(seed, variables=5, domain=3, factors=6, magnitude=3, hard=hard, floats=not maximise)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows, "_CHUNK", 2)  # so that chunks of chunks are put together
+        patch.setattr(sparse_passes, "_CHUNK", 2)  # so that chunks of chunks are put together
         alone, shared = trees(problem, maximise, "incomplete")
     rng = np.random.default_rng(seed)
     for count in (0, 2):

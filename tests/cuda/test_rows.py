@@ -9,16 +9,16 @@ from support.encoded_problems import first_bucket, queries
 from dmcmc import Factor
 from dmcmc.inference.elimination.query import Query
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.rows import RowsOnGpu, rows_on_gpu
-from dmcmc.inference.incomplete.bucket import Making, Room
-from dmcmc.inference.incomplete.cuda import carry
-from dmcmc.inference.incomplete.cuda.carry import Carrier, NoRoom
-from dmcmc.inference.incomplete.filtering import Filtering
-from dmcmc.inference.incomplete.outside import Relaxing
-from dmcmc.inference.incomplete.steps import steps_of
+from dmcmc.inference.execution.sparse_rows import RowsOnGpu, rows_on_gpu
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import Device, gpu_problem
+from dmcmc.inference.sparse.bucket_rows import Making, Room
+from dmcmc.inference.sparse.cuda import extend_rows
+from dmcmc.inference.sparse.cuda.extend_rows import Carrier, NoRoom
+from dmcmc.inference.sparse.function_filtering import Filtering
+from dmcmc.inference.sparse.join_steps import steps_of
+from dmcmc.inference.sparse.outside_bounds import Relaxing
 
 pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and no simulator: {gpu_problem()}")
 
@@ -26,8 +26,8 @@ pytestmark = pytest.mark.skipif(gpu_problem() is not None, reason=f"no GPU and n
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_small():
     patch = pytest.MonkeyPatch()
-    patch.setattr(carry, "_WINDOW", 11)
-    patch.setattr(carry, "_LEAST", 1)
+    patch.setattr(extend_rows, "_WINDOW", 11)
+    patch.setattr(extend_rows, "_LEAST", 1)
     yield
     patch.undo()
 
@@ -91,6 +91,6 @@ def test_what_carries_rows_is_loaded_before(dtype, launches):
     work = Filtering(query, None, 1, 1 << 20, dense=0)
     work.elsewhere = Always(Backend("cuda"))
     loaded, launched = launches
-    carry.load_kernels(arithmetic)
+    extend_rows.load_kernels(arithmetic)
     work.go_on()
     assert launched and launched <= loaded

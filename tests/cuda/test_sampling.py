@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import rounding_of
-from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.device import gpu_problem
 from dmcmc.samplers.cpu.chain_kernels import compile_chains
-from dmcmc.samplers.cuda import launch, words
+from dmcmc.samplers.cuda import descriptors, launch
 from dmcmc.samplers.cuda.batch import choose_launch, pack
 from dmcmc.samplers.cuda.gibbs_kernels import GLOBAL, SINGLE, TURNS, WHOLE, gibbs_kernel
-from dmcmc.samplers.cuda.joint import choose_lanes
+from dmcmc.samplers.cuda.joint_proposals import choose_lanes
 from dmcmc.samplers.cuda.launch import _chunks, sample_rows
 from dmcmc.samplers.methods import gibbs, metropolis, metropolis_single
 from dmcmc.samplers.model.chain_model import build_model
@@ -102,16 +102,16 @@ def test_joint_proposals_make_the_chains_of_the_cpu(kind):
 
 
 def test_lanes_are_as_many_as_chains_leave():
-    heads = np.zeros((2, words.HEADER), dtype=np.int64)
-    heads[:, words.ROWS], heads[:, words.RUNS] = 24, 10
-    heads[:, words.FACTORS], heads[:, words.HIDDEN], heads[:, words.VARIABLES] = 600, 50, 51
+    heads = np.zeros((2, descriptors.HEADER), dtype=np.int64)
+    heads[:, descriptors.ROWS], heads[:, descriptors.RUNS] = 24, 10
+    heads[:, descriptors.FACTORS], heads[:, descriptors.HIDDEN], heads[:, descriptors.VARIABLES] = 600, 50, 51
     assert choose_lanes(heads, True, 200_000) == (32, 128)
     assert choose_lanes(heads, True, 4_000) == (8, 128)
-    heads[:, words.VARIABLES] = 2_000
+    heads[:, descriptors.VARIABLES] = 2_000
     assert choose_lanes(heads, False, 1_000) == (8, 32)
-    heads[:, words.VARIABLES] = 100_000
+    heads[:, descriptors.VARIABLES] = 100_000
     assert choose_lanes(heads, False, 1_000) is None
-    heads[:, words.FACTORS], heads[:, words.HIDDEN], heads[:, words.VARIABLES] = 3, 2, 3
+    heads[:, descriptors.FACTORS], heads[:, descriptors.HIDDEN], heads[:, descriptors.VARIABLES] = 3, 2, 3
     assert choose_lanes(heads, True, 200_000) == (4, 128)
 
 
@@ -139,8 +139,8 @@ def test_rows_beyond_the_memory_are_sampled_in_several_launches():
 
 
 def test_launches_cover_every_row_once():
-    heads = np.zeros((3, words.HEADER), dtype=np.int64)
-    heads[:, words.ROWS], heads[:, words.RUNS] = [5, 1, 40], 3
+    heads = np.zeros((3, descriptors.HEADER), dtype=np.int64)
+    heads[:, descriptors.ROWS], heads[:, descriptors.RUNS] = [5, 1, 40], 3
     for most in (1, 2, 7, 100):
         seen = []
         for parts, where in _chunks(heads, 8, most):

@@ -10,7 +10,7 @@ from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
-from dmcmc.experiments import conduct as conducting
+from dmcmc.experiments import run_experiment as conducting
 from dmcmc.experiments.job import carry_out, thinned, warm_up
 from dmcmc.experiments.journal import Journal, read_records
 from dmcmc.experiments.peers.registry import PEERS

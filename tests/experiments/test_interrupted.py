@@ -10,10 +10,10 @@ import pytest
 from support.ranks import needs_mpirun, start
 
 from dmcmc.cli.main import main
-from dmcmc.experiments.conduct import conduct
 from dmcmc.experiments.job import carry_out
 from dmcmc.experiments.journal import Journal, read_records
 from dmcmc.experiments.plan import read_experiment
+from dmcmc.experiments.run_experiment import conduct
 from dmcmc.report.experiment.statistics import findings_of
 from dmcmc.report.experiment.tables import summary
 
@@ -43,7 +43,7 @@ def undisturbed(file, tmp_path, monkeypatch):
             done(place, carry_out(job))
 
     with monkeypatch.context() as patched:
-        patched.setattr("dmcmc.experiments.conduct.carry_out_all", work)
+        patched.setattr("dmcmc.experiments.run_experiment.carry_out_all", work)
         assert main(["experiment", str(file), "--output", str(tmp_path / "undisturbed")]) == 0
     return tmp_path / "undisturbed"
 

@@ -8,12 +8,12 @@ import pytest
 
 import dmcmc
 from dmcmc.cli.main import main
-from dmcmc.experiments import conduct as conducting
+from dmcmc.experiments import run_experiment as conducting
 from dmcmc.experiments.job import carry_out
 from dmcmc.report.experiment import tables
 from dmcmc.report.experiment.charts import charts_of
-from dmcmc.report.experiment.earned import Earned
-from dmcmc.report.experiment.single import page_of
+from dmcmc.report.experiment.improver_gains import Earned
+from dmcmc.report.experiment.single_run import page_of
 from dmcmc.report.experiment.statistics import Mean, findings_of, reference_of
 from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, colour_of, svg
 

@@ -6,7 +6,7 @@ import pytest
 from support.dcop_examples import refusal
 
 from dmcmc.formats import registry as formats
-from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.model.sparse_factor import SparseFactor
 
 EXAMPLE = """{
   problem: { name: "two parts", mustbe: "<10.00" },

@@ -5,7 +5,7 @@ import warnings
 import pytest
 
 from dmcmc.formats import registry as formats
-from dmcmc.formats.common.listing import without
+from dmcmc.formats.common.factor_entries import without
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 
 WORDS = [

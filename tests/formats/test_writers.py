@@ -14,8 +14,8 @@ from support.problem_strategies import problems, random_problem
 from dmcmc import Factor, Problem
 from dmcmc.formats import native
 from dmcmc.formats import registry as formats
-from dmcmc.formats.common.listing import DROPPABLE, without
-from dmcmc.inference.model.sparse import SparseFactor, tabulate
+from dmcmc.formats.common.factor_entries import DROPPABLE, without
+from dmcmc.inference.model.sparse_factor import SparseFactor, tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 
 SENSE = {"wcsp": "min", "uai": "max"}

@@ -10,7 +10,7 @@ from support.dcop_examples import FRODO_MEETINGS, FRODO_MIXED
 
 import dmcmc
 from dmcmc.formats import registry as formats
-from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, Unavailable
 
 MINIMAL = """<instance><presentation maximize="{maximize}"/>

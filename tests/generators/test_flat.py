@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.model.flat_tables import flatten
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 
 from dmcmc import generate, solve
 from dmcmc.inference.dpop.pseudotree import PseudoTree
-from dmcmc.mpi import phases
-from dmcmc.mpi.contents import Chosen, Clock, Utils
-from dmcmc.mpi.post import Post
+from dmcmc.mpi import util_value_phases
+from dmcmc.mpi.mailbox import Post
+from dmcmc.mpi.message_contents import Chosen, Clock, Utils
 from dmcmc.mpi.world import World
 
 TREE = PseudoTree(
@@ -28,7 +28,7 @@ def clock(monkeypatch):
     """A clock that only work moves on."""
     made_up = SimpleNamespace(now=100.0)
     made_up.perf_counter = lambda: made_up.now
-    monkeypatch.setattr(phases, "time", made_up)
+    monkeypatch.setattr(util_value_phases, "time", made_up)
     return made_up
 
 
@@ -41,15 +41,15 @@ def test_an_agent_waits_for_its_children_and_works_as_long_as_it_does(clock, mon
         clock.now += VALUE
         return Chosen({}, None)
 
-    monkeypatch.setattr(phases, "known_values", known)
+    monkeypatch.setattr(util_value_phases, "known_values", known)
     clocks = {agent: Clock(seconds, 5000 if agent == 2 else 0) for agent, seconds in TABLES.items()}
     post, sent = Post(World(), (0,) * 4), {}
-    steps = phases.util_phase(TREE, post, clocks, work, sent)
+    steps = util_value_phases.util_phase(TREE, post, clocks, work, sent)
     # 3: 2 + 4; 1: its child's 6 + 3; 2: 10 + 1; 0: its slower child's 11 + 2
     assert {agent: clock.seconds for agent, clock in clocks.items()} == {3: 6.0, 1: 9.0, 2: 11.0, 0: 13.0}
     # checks: 3: 1000; 1: its child's 1000 + 10; 2: its table's 5000 + 100; 0: its child's 5100 + 1
     assert {agent: clock.checks for agent, clock in clocks.items()} == {3: 1000, 1: 1010, 2: 5100, 0: 5101}
-    _, _, down = phases.value_phase(TREE, post, clocks, steps, [((), ())] * 4)
+    _, _, down = util_value_phases.value_phase(TREE, post, clocks, steps, [((), ())] * 4)
     assert {agent: clock.seconds for agent, clock in clocks.items()} == {0: 14.0, 1: 15.0, 2: 15.0, 3: 16.0}
     assert {clock.checks for clock in clocks.values()} == {5101}
     assert {a: s.count for a, s in sent.items()} == {1: 1, 2: 1, 3: 1}

@@ -21,7 +21,7 @@ from dmcmc.config.settings import Budget, Combine, Local, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.mpi.world import connect
-from dmcmc.run.watch.progress import Silent
+from dmcmc.run.monitoring.progress import Silent
 from dmcmc.run.solve import solve
 from support.runs import begun, finished
 

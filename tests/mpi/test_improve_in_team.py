@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from support.runs import hard_problem
 
-from dmcmc.inference.bounds.dual.row_work import ascend_rows
-from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.row_ascent import ascend_rows
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.arithmetic import choose_arithmetic

@@ -12,7 +12,7 @@ SAMPLING_ON = """
 import json, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.controller.offer import SAMPLE, Grant
+from dmcmc.run.scheduler.proposal import SAMPLE, Grant
 from support.runs import begun, finished
 
 def on(directive):

@@ -31,7 +31,7 @@ SOLVE_ALL = """
 import json, os, sys
 import dmcmc
 from dmcmc.mpi.launcher import announced_rank
-from dmcmc.mpi.post import Post
+from dmcmc.mpi.mailbox import Post
 from dmcmc.mpi.world import connect
 from dmcmc.samplers import bound_in_team
 from dmcmc.samplers.methods import exact

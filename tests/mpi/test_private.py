@@ -18,11 +18,11 @@ from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import agent_files, native
 from dmcmc.inference.dpop.pseudotree import completed, depth_first, neighbours_of
-from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.deadline import NO_STOP
 from dmcmc.inference.runtime.errors import FileError, OutOfTime, Unavailable
-from dmcmc.run.parts.view import view_of
-from dmcmc.run.planning import divided
+from dmcmc.run.distribution.rank_view import view_of
+from dmcmc.run.planning import divided_problem
 from dmcmc.run.private import solve as private
 from dmcmc.run.private.solve import solve_directory
 
@@ -135,7 +135,7 @@ def test_a_time_budget_that_ends_before_there_are_tables_has_a_first_assignment(
     def late(*arguments):
         raise OutOfTime("too late")
 
-    monkeypatch.setattr("dmcmc.run.rank.first_tables", late)
+    monkeypatch.setattr("dmcmc.run.rank_run.first_tables", late)
     found = solve_directory(folder, settings(budget={"time": 5.0}), share_assignment=True)
     assert found.status == "timeout" and found.violation == 0 and found.bound is None
     assert secret_problem().evaluate(found.assignment).objective == found.objective
@@ -165,10 +165,12 @@ def test_what_needs_the_whole_problem_is_refused(folder):
 def test_with_a_time_budget_a_problem_is_dealt_out_where_copies_would_take_much_of_the_memory(
     monkeypatch, memory, dealt
 ):
-    monkeypatch.setattr(divided, "_LARGE", 0)
+    monkeypatch.setattr(divided_problem, "_LARGE", 0)
     world = SimpleNamespace(size=4, local_size=4)
-    assert divided.is_dealt_out(secret_problem(), settings(budget={"time": 1.0, "memory": memory}), world) == dealt
-    assert divided.is_dealt_out(secret_problem(), settings(budget={"memory": memory}), world)
+    assert (
+        divided_problem.is_dealt_out(secret_problem(), settings(budget={"time": 1.0, "memory": memory}), world) == dealt
+    )
+    assert divided_problem.is_dealt_out(secret_problem(), settings(budget={"memory": memory}), world)
 
 
 RECORDED = """
@@ -177,7 +179,7 @@ import numpy as np
 from dmcmc.config.document import Document
 from dmcmc.config.settings import settings_of
 from dmcmc.formats import native
-from dmcmc.mpi.post import Post
+from dmcmc.mpi.mailbox import Post
 from dmcmc.mpi.world import World, connect
 from dmcmc.run.private.solve import solve_directory
 from dmcmc.samplers import bound_in_team

@@ -86,7 +86,7 @@ def dense(seed=0):
 
 
 def test_auto_is_exact_where_the_memory_allows_and_says_where_not(monkeypatch):
-    monkeypatch.setattr("dmcmc.run.planning.combination._SLICED", 0.0)  # slices would be exact, too
+    monkeypatch.setattr("dmcmc.run.planning.combination_plan._SLICED", 0.0)  # slices would be exact, too
     problem = dense()
     exact = answer(problem, {"method": "auto"})
     assert exact.status == "optimal" and exact.bound == exact.objective

@@ -20,9 +20,9 @@ from dmcmc.formats import native
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.run.agent.upper_table import beyond
-from dmcmc.run.controller.offer import COMBINE, Grant
-from dmcmc.run.controller.report import Report
 from dmcmc.run.incumbent import Incumbent
+from dmcmc.run.scheduler.proposal import COMBINE, Grant
+from dmcmc.run.scheduler.rank_report import Report
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 
@@ -32,7 +32,7 @@ INTERRUPTED = """
 import os, signal, sys
 from dmcmc.formats import native
 from dmcmc.mpi.world import connect
-from dmcmc.run.watch.progress import Silent
+from dmcmc.run.monitoring.progress import Silent
 from dmcmc.run.solve import solve
 from dmcmc.config.settings import Budget, Local, Settings
 
@@ -60,7 +60,7 @@ sys.exit(main(sys.argv[1:]))
 @pytest.fixture
 def without_slices(monkeypatch):
     """``auto`` relaxes what does not fit, however few slices there would be."""
-    monkeypatch.setattr("dmcmc.run.planning.combination._SLICED", 0.0)
+    monkeypatch.setattr("dmcmc.run.planning.combination_plan._SLICED", 0.0)
 
 
 @pytest.mark.parametrize("seed", range(3))

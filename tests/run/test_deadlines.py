@@ -14,14 +14,14 @@ from dmcmc import Factor, Problem
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.formats import native
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.orders import best_order, glance
+from dmcmc.inference.orders import best_order, estimate_cost
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, ResourceError
 from dmcmc.report.plan import plan_of
-from dmcmc.run import rank
-from dmcmc.run.controller import controller
-from dmcmc.run.planning.divided import end_of
-from dmcmc.run.search import Search
+from dmcmc.run import rank_run
+from dmcmc.run.local_search import Search
+from dmcmc.run.planning.divided_problem import end_of
+from dmcmc.run.scheduler import scheduler
 from dmcmc.run.solve import solve
 
 HEAD = """
@@ -29,8 +29,8 @@ import os, signal, sys, threading, time
 from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.mpi.world import connect
-from dmcmc.run.controller.offer import Grant
-from dmcmc.run.rank import Run
+from dmcmc.run.scheduler.proposal import Grant
+from dmcmc.run.rank_run import Run
 from support.clock import MovableClock
 from support.runs import Slow, begun, finished
 
@@ -161,7 +161,7 @@ def test_out_of_time_in_any_phase_brings_the_incumbent_and_the_best_bound_known(
         "improve": "improve_agents",
         "outside": "run_outside",
     }
-    monkeypatch.setattr(rank, name[phase], late)
+    monkeypatch.setattr(rank_run, name[phase], late)
     local = {"method": "gibbs", "runs": 1, "samples": 1, "bound": bound}
     result = finished(begun(problem, local=local, budget={"time": 5.0}))
     assert result.status == "timeout" and result.violation == 0
@@ -185,7 +185,7 @@ def test_a_run_of_many_variables_has_no_graph_of_pairs_of_them(monkeypatch):
         return rows_of_bits(scopes, variables, *more)
 
     monkeypatch.setattr(best_order, "_graph", graph)
-    monkeypatch.setattr(glance, "_BITS", 50)
+    monkeypatch.setattr(estimate_cost, "_BITS", 50)
     problem = dmcmc.generate("random", agents=40, variables_per_agent=5, domain_size=6, global_density=0.0, seed=1)
     result = dmcmc.solve(problem, timeout=600)
     assert result.status == "optimal" and max(seen, default=0) <= 50
@@ -196,7 +196,7 @@ def test_what_ends_before_its_tables_is_bounded_by_the_largest_entries(monkeypat
         raise OutOfTime("out of time")
 
     problem = hard_problem(variables=4, domain=3)
-    monkeypatch.setattr(rank, "first_tables", late)
+    monkeypatch.setattr(rank_run, "first_tables", late)
     result = finished(begun(problem, budget={"time": 5.0}))
     assert result.bound == sum(factor.table.max() for factor in problem.factors) and result.cycle == 0
 
@@ -217,7 +217,7 @@ def test_what_there_is_no_memory_for_leaves_its_time_to_the_search(hurried_searc
     def full(*arguments, **more):
         raise OutOfMemory("no room")
 
-    monkeypatch.setattr(rank, "first_tables", full)
+    monkeypatch.setattr(rank_run, "first_tables", full)
     result = answer(hard_problem(), budget={"time": 600}, search="none")
     assert result.status == "timeout" and result.time > 599.9 and result.note == "for want of memory: no room"
     assert result.objective <= result.bound
@@ -289,8 +289,8 @@ def shared_only(floats=False):
 @pytest.mark.parametrize("floats", [False, True])
 @pytest.mark.parametrize("bound", ["none", "dual", "mini-bucket"])
 def test_what_time_cannot_improve_ends_without_it(bound, floats, monkeypatch):
-    monkeypatch.setattr(controller, "_PATIENCE", 0.03)
-    monkeypatch.setattr(controller, "_TIMES", 1.0)
+    monkeypatch.setattr(scheduler, "_PATIENCE", 0.03)
+    monkeypatch.setattr(scheduler, "_TIMES", 1.0)
     result = answer(
         shared_only(floats),
         local={"method": "gibbs", "bound": bound},

@@ -12,8 +12,8 @@ from dmcmc.config import settings as configured
 from dmcmc.config.settings import Budget, Settings
 from dmcmc.inference.dpop.util_and_value import Node, util_step
 from dmcmc.mpi.world import World
-from dmcmc.run.planning import divided as dividing
-from dmcmc.run.planning.divided import sharing_memory
+from dmcmc.run.planning import divided_problem as dividing
+from dmcmc.run.planning.divided_problem import sharing_memory
 from dmcmc.run.planning.plan import prepare
 
 GIB = 1 << 30
@@ -91,7 +91,7 @@ def test_the_front_door_says_what_it_took(machine):
 CHILD = """
 import resource, sys
 import dmcmc
-from dmcmc.inference.dpop.split import split
+from dmcmc.inference.dpop.assign_variables import split
 
 def peak():
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

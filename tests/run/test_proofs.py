@@ -12,7 +12,7 @@ from support.runs import answer
 from dmcmc import Factor, Problem
 from dmcmc.config.keywords import settings_from
 from dmcmc.results.result import gap_of
-from dmcmc.run.undivided.single_agent import solve_single_agent
+from dmcmc.run.whole_problem.mini_bucket_solve import solve_single_agent
 
 LOOSE = {"method": "mini-bucket", "z": 2, "moment_matching": False}
 EXACT = {"method": "exact"}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import dmcmc
-from dmcmc.inference.dpop import division, planned, pseudotree
+from dmcmc.inference.dpop import division, pseudotree, step_plan_cache
 from dmcmc.inference.model import problem
 from dmcmc.inference.model.problem import Factor
 from dmcmc.inference.model.tables import magnitude
@@ -14,10 +14,10 @@ from dmcmc.inference.orders import best_order
 from dmcmc.mpi.world import World
 from dmcmc.run.planning.plan import prepare
 from dmcmc.samplers.auto import survey
-from dmcmc.samplers.local_search.graph import build_graph
+from dmcmc.samplers.local_search.factor_graph import build_graph
 
 SIZES = {"agents": 4, "variables_per_agent": 6, "domain_size": 4}
-MEMOS = [division._ORDERS, planned._PLANS, pseudotree._TREES, best_order._ORDERS, problem._KIN, survey._COUNTED]
+MEMOS = [division._ORDERS, step_plan_cache._PLANS, pseudotree._TREES, best_order._ORDERS, problem._KIN, survey._COUNTED]
 
 
 def forget():
@@ -39,7 +39,7 @@ def test_a_second_problem_of_the_same_shape_plans_nothing(monkeypatch):
 
     monkeypatch.setattr(best_order, "_searched_order", planning)
     monkeypatch.setattr(pseudotree, "_cheapest", planning)
-    monkeypatch.setattr(planned, "plan_elimination", planning)
+    monkeypatch.setattr(step_plan_cache, "plan_elimination", planning)
     solved(0)
 
 

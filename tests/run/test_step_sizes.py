@@ -12,8 +12,8 @@ from dmcmc import Factor, Problem
 from dmcmc.formats import native
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import ResourceError
-from dmcmc.run.cycle import run_cycle
-from dmcmc.run.planning.combination import TooWide, attempts_of, narrowed
+from dmcmc.run.planning.combination_plan import TooWide, attempts_of, narrowed
+from dmcmc.run.util_value_cycle import run_cycle
 
 TIGHT = {"memory": 1 << 18}
 

@@ -16,15 +16,15 @@ from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.execution.backend import CPU
 from dmcmc.inference.model.arithmetic import choose_arithmetic
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
-from dmcmc.samplers.blocks.choose_kernels import cut, entry_of, grow
-from dmcmc.samplers.blocks.redraw_kernels import redraw
-from dmcmc.samplers.blocks.room import new_room
-from dmcmc.samplers.blocks.search import BlockSearch, order_for_cuts
-from dmcmc.samplers.blocks.starts import starts_of
+from dmcmc.samplers.blocks.block_gibbs_kernels import redraw
+from dmcmc.samplers.blocks.block_selection_kernels import cut, entry_of, grow
+from dmcmc.samplers.blocks.block_workspace import new_room
+from dmcmc.samplers.blocks.mini_bucket_starts import starts_of
+from dmcmc.samplers.blocks.neighbourhood_search import BlockSearch, order_for_cuts
 from dmcmc.samplers.contract.protocol import Sampling
-from dmcmc.samplers.local_search.block_turns import BlockTurns, priced
-from dmcmc.samplers.local_search.graph import build_graph
-from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.local_search.block_moves import BlockTurns, priced
+from dmcmc.samplers.local_search.factor_graph import build_graph
+from dmcmc.samplers.local_search.local_search import LocalSearch
 from dmcmc.samplers.registry import get
 
 KEY = np.array([3, 5], dtype=np.uint64)
@@ -186,13 +186,13 @@ def test_starts_are_drawn_backward_through_mini_buckets(monkeypatch):
     graph, n = graph_of(problem), problem.n_variables
     order, anything = order_for_cuts(graph, NO_STOP), np.zeros(n, dtype=np.int64)
     exact = starts_of(graph, order, anything, KEY, NO_STOP)
-    monkeypatch.setattr("dmcmc.samplers.blocks.starts._ENTRIES", 700)
+    monkeypatch.setattr("dmcmc.samplers.blocks.mini_bucket_starts._ENTRIES", 700)
     starts = starts_of(graph, order, anything, KEY, NO_STOP)
     for chain, number in product(range(2), range(4)):
         assert starts.draw(chain, number).tolist() == drawn_backward(starts, chain, number)
     assert len({tuple(starts.draw(chain, 2)) for chain in range(16)}) > 2
     assert worth(problem, exact.draw(0, 0)) >= worth(problem, starts.draw(0, 0)) > worth(problem, anything)
-    monkeypatch.setattr("dmcmc.samplers.blocks.starts._ENTRIES", 10)
+    monkeypatch.setattr("dmcmc.samplers.blocks.mini_bucket_starts._ENTRIES", 10)
     assert starts_of(graph, order, anything, KEY, NO_STOP) is None
 
 

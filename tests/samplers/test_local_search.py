@@ -15,11 +15,11 @@ from dmcmc import Factor, generate
 from dmcmc.inference.model.densify import _Chains, densify
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.samplers.local_search import chains
-from dmcmc.samplers.local_search import search as local_search
+from dmcmc.samplers.local_search import local_search as local_search
 from dmcmc.samplers.local_search.chains import ColumnField, Range, Start
-from dmcmc.samplers.local_search.order import colour_agents, neighbours_of
-from dmcmc.samplers.local_search.race import RANGES, Race, part_of_race
-from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.local_search.local_search import LocalSearch
+from dmcmc.samplers.local_search.successive_halving import RANGES, Race, part_of_race
+from dmcmc.samplers.local_search.sweep_order import colour_agents, neighbours_of
 
 
 def search(problem, seed=0):

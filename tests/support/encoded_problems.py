@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from dmcmc import Factor
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.incomplete.steps import Bucket, Input
-from dmcmc.inference.incomplete.table import Incomplete
 from dmcmc.inference.model.arithmetic import Arithmetic, choose_arithmetic
-from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.model.flat_tables import flatten
+from dmcmc.inference.sparse.join_steps import Bucket, Input
+from dmcmc.inference.sparse.sparse_table import Incomplete
 
 HARD = -np.inf
 

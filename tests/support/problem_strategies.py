@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.model.automaton import automaton_of
-from dmcmc.inference.model.sparse import SparseFactor
+from dmcmc.inference.model.sparse_factor import SparseFactor
 from dmcmc.inference.model.tables import forbidden_value
 
 INFINITY = float("inf")

@@ -20,15 +20,15 @@ from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.run import solve as solving
-from dmcmc.run.begin import begin
-from dmcmc.run.compiling import first_time
-from dmcmc.run.compiling.warm_up import warm_up_solving
-from dmcmc.run.first_tables import team_of
+from dmcmc.run.compilation import once_per_node
+from dmcmc.run.compilation.compile_ahead import warm_up_solving
+from dmcmc.run.initial_incumbent import begin
+from dmcmc.run.initial_tables import team_of
+from dmcmc.run.monitoring.interrupt import Interrupt
+from dmcmc.run.monitoring.progress import Silent
 from dmcmc.run.planning.plan import prepare
-from dmcmc.run.rank import Run
+from dmcmc.run.rank_run import Run
 from dmcmc.run.solve import solve
-from dmcmc.run.watch.interrupt import Interrupt
-from dmcmc.run.watch.progress import Silent
 from support.clock import MovableClock
 
 
@@ -150,7 +150,7 @@ def forget():
     for one in gc.get_objects():
         if issubclass(type(one), Dispatcher) and one.py_func.__module__.startswith("dmcmc."):
             one._reset_overloads()
-    first_time._LOADED.clear()
+    once_per_node._LOADED.clear()
     _KIN.clear()
 
 
@@ -182,7 +182,7 @@ def clocked(monkeypatch):
 
     started = solving.divided
     with monkeypatch.context() as patched:
-        patched.setattr(first_time, "warm_marker", lambda what: None)
+        patched.setattr(once_per_node, "warm_marker", lambda what: None)
         for name in dir(solving):
             if name.startswith("warm_up"):
                 patched.setattr(solving, name, beyond_the_clock(getattr(solving, name)))

@@ -16,7 +16,7 @@ from dmcmc.formats.global_functions.factors import build
 from dmcmc.formats.global_functions.nested import between
 from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, costs_in, record
 from dmcmc.inference.model.problem import Factor
-from dmcmc.inference.model.sparse import tabulate
+from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.types import Array
 

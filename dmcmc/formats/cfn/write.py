@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from typing import NamedTuple
 
-from dmcmc.formats.common.listing import Cost, Listing, keep, labels_of, listings
+from dmcmc.formats.common.factor_entries import Cost, Listing, keep, labels_of, listings
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError
 

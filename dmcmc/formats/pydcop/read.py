@@ -23,7 +23,7 @@ from dmcmc.formats.expressions.functions import ExpressionError
 from dmcmc.formats.expressions.parse import parse_python, parse_terms
 from dmcmc.formats.pydcop.hosting import distribution_beside, owners
 from dmcmc.inference.model.problem import Factor, Label, Problem
-from dmcmc.inference.model.sparse import tabulate
+from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, FileError, ProblemError, Unavailable
 
 _MOST_VALUES = 1 << 22  # of all domains together

@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from dmcmc.config.yaml_lines import FLOATS
-from dmcmc.formats.common.listing import Cost, Listing, labels_of, listings
+from dmcmc.formats.common.factor_entries import Cost, Listing, labels_of, listings
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError
 

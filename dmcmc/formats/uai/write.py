@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from math import exp
 
-from dmcmc.formats.common.listing import Cost, Listing, keep, listings
+from dmcmc.formats.common.factor_entries import Cost, Listing, keep, listings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 

@@ -21,13 +21,13 @@ from dmcmc.formats.global_functions.nested import Nested, between
 from dmcmc.formats.global_functions.signatures import SIGNATURES, Field, record
 from dmcmc.formats.wcsp import table_kernels as wcsp_kernels
 from dmcmc.inference.model.problem import Factor, Problem
-from dmcmc.inference.model.sparse import tabulate
+from dmcmc.inference.model.sparse_factor import tabulate
 from dmcmc.inference.model.tables import forbidden_value
 from dmcmc.inference.runtime.errors import ProblemError, ResourceError
 from dmcmc.inference.runtime.memory import memory_limit, readable
 from dmcmc.inference.runtime.types import Array
 
-_SMALL, _EXPANSION, _MOST_AXES = 2048, 16, 64  # as dmcmc.inference.model.sparse makes tables dense
+_SMALL, _EXPANSION, _MOST_AXES = 2048, 16, 64  # as dmcmc.inference.model.sparse_factor makes tables dense
 _LOWEST = -(2**62)  # no cost is below it
 _HARD = np.iinfo(np.int64).min
 _COPIES = 4  # of a table while its factor is built

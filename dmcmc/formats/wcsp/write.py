@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from dmcmc.formats.common.listing import Listing, keep, listings
+from dmcmc.formats.common.factor_entries import Listing, keep, listings
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.errors import ProblemError
 

@@ -17,7 +17,7 @@ from dmcmc.formats.expressions.expression import Meter
 from dmcmc.formats.xcsp.relations import Formula, Index, Relation
 from dmcmc.formats.xcsp.xml_tree import Element, parse
 from dmcmc.inference.model.problem import Factor, Label, Problem
-from dmcmc.inference.model.sparse import SparseFactor, tabulate
+from dmcmc.inference.model.sparse_factor import SparseFactor, tabulate
 from dmcmc.inference.runtime.errors import DmcmcError, FileError
 from dmcmc.inference.runtime.types import Number
 

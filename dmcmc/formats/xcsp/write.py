@@ -6,7 +6,7 @@ from itertools import groupby
 from math import isfinite
 from xml.sax.saxutils import quoteattr
 
-from dmcmc.formats.common.listing import Cost, Listing, labels_of, listings
+from dmcmc.formats.common.factor_entries import Cost, Listing, labels_of, listings
 from dmcmc.inference.model.problem import Label, Problem
 from dmcmc.inference.runtime.errors import ProblemError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from dmcmc.files.write import replace_file
 from dmcmc.inference.runtime.errors import ConfigError, Unavailable
 from dmcmc.report.pages.chart import Chart
-from dmcmc.report.pages.frame import COLOURS
+from dmcmc.report.pages.page_template import COLOURS
 
 FORMATS = ("pdf", "png", "svg")
 _STYLES = ("-", "--", ":")  # colours come again with another one

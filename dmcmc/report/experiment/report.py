@@ -8,7 +8,7 @@ from dmcmc.report.experiment import tables
 from dmcmc.report.experiment.charts import charts_of
 from dmcmc.report.experiment.statistics import Findings, findings_of
 from dmcmc.report.pages.chart import svg
-from dmcmc.report.pages.frame import page, table
+from dmcmc.report.pages.page_template import page, table
 
 PAGE = "report.html"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from html import escape
 from math import ceil, floor, isfinite, log10
 
-from dmcmc.report.pages.frame import COLOURS
+from dmcmc.report.pages.page_template import COLOURS
 
 WIDTH, HEIGHT = 460, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 12, 10, 40

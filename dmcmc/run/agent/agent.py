@@ -8,23 +8,23 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.branching.search import Request
+from dmcmc.inference.bounds.branch_and_bound.row_search import Request
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
-from dmcmc.inference.bounds.semidefinite.lift import LiftRequest
-from dmcmc.inference.bounds.settle import settle
+from dmcmc.inference.bounds.exact_residual import settle
+from dmcmc.inference.bounds.semidefinite.relaxation import LiftRequest
 from dmcmc.inference.bounds.tighten import Tightened
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.dpop.util_and_value import UtilMessage
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.execution.costs import COSTS
+from dmcmc.inference.execution.cost_model import COSTS
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
 from dmcmc.inference.runtime.types import Number
-from dmcmc.run.agent.filtered import FilteredTable
+from dmcmc.run.agent.filtered_table import FilteredTable
 from dmcmc.run.agent.lower_table import LowerTable, promising
-from dmcmc.run.agent.pruning import Pruning, limits_of
-from dmcmc.run.agent.rows import rows_of
+from dmcmc.run.agent.row_pruning import Pruning, limits_of
+from dmcmc.run.agent.row_sums import rows_of
 from dmcmc.run.agent.upper_table import UpperTable
-from dmcmc.run.controller.offer import Brought
+from dmcmc.run.scheduler.proposal import Brought
 from dmcmc.samplers import improve_in_team
 from dmcmc.samplers.bound_in_team import RowsInTeam
 from dmcmc.samplers.contract.protocol import SampledTable, Sampling

@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds import registry
-from dmcmc.inference.bounds.branching.search import SWEEPS, Request, RowSearch
+from dmcmc.inference.bounds.branch_and_bound.row_search import SWEEPS, Request, RowSearch
+from dmcmc.inference.bounds.branch_and_bound_rows import row_search
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, BoundState, PruningState
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import roundings
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.lift_rows import lift_of, worth_lifting
-from dmcmc.inference.bounds.search_rows import row_search
-from dmcmc.inference.bounds.semidefinite.lift import Lift, LiftRequest, follows_search
+from dmcmc.inference.bounds.semidefinite.relaxation import Lift, LiftRequest, follows_search
+from dmcmc.inference.bounds.semidefinite_rows import lift_of, worth_lifting
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table

@@ -6,22 +6,22 @@ from typing import NamedTuple
 
 from dmcmc.config.settings import Settings
 from dmcmc.inference.dpop.division import Division
+from dmcmc.inference.dpop.memory_shares import Shares, bytes_of_tables, shares_of
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
-from dmcmc.inference.dpop.shares import Shares, bytes_of_tables, shares_of
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
-from dmcmc.inference.model.compact import Repeated
+from dmcmc.inference.model.compact_sequences import Repeated
 from dmcmc.inference.model.problem import Problem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.memo import Known
 from dmcmc.inference.runtime.threads import cores
+from dmcmc.mpi.distributed_dfs import token_tree
 from dmcmc.mpi.placement import helpers_of, place
-from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
-from dmcmc.run.planning.combination import room_for_steps, shares_a_core, slicing_ahead
-from dmcmc.run.planning.counting import Counting, Placed, count, listed_at_most, rows_at_most
-from dmcmc.run.planning.divided import Deal, Divided, divided, searching
+from dmcmc.run.planning.combination_plan import room_for_steps, shares_a_core, slicing_ahead
+from dmcmc.run.planning.divided_problem import Deal, Divided, divided, searching
 from dmcmc.run.planning.setup import Setup
+from dmcmc.run.planning.work_counts import Counting, Placed, count, listed_at_most, rows_at_most
 from dmcmc.samplers.auto.choose import Choice, Limits, choose, fixed_choice
 from dmcmc.samplers.auto.machine import look_around
 from dmcmc.samplers.auto.rates import NOMINAL, Rates, load_rates

@@ -9,12 +9,12 @@ from dmcmc.inference.dpop.pseudotree import PseudoTree
 from dmcmc.inference.dpop.slicing import Slicing
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.model.compact import Repeated
+from dmcmc.inference.model.compact_sequences import Repeated
 from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.memo import Known
-from dmcmc.mpi.contents import Sent
-from dmcmc.run.planning.combination import joins
-from dmcmc.run.planning.divided import Divided
+from dmcmc.mpi.message_contents import Sent
+from dmcmc.run.planning.combination_plan import joins
+from dmcmc.run.planning.divided_problem import Divided
 from dmcmc.samplers.auto.choose import Choice, Limits, exact_option, sampled_choice, too_much
 from dmcmc.samplers.auto.rates import Rates
 from dmcmc.samplers.auto.survey import SAMPLER, Survey, Surveys

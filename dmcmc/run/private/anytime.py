@@ -1,4 +1,4 @@
-"""A private run with a time budget: the cycles of :class:`dmcmc.run.rank.Run`, where nobody sees the whole assignment.
+"""A private run with a time budget: the cycles of :class:`dmcmc.run.rank_run.Run`, where nobody sees the whole assignment.
 
 Each rank keeps its own agents' part of the best assignment; what all parts together are worth is agreed by exact sums.
 Choices, offers and grants speak of agents' numbers, seconds and gaps only. There is no search over the whole
@@ -16,16 +16,16 @@ from numpy.typing import NDArray
 from dmcmc.mpi.team import Team
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Worth
-from dmcmc.run.controller.directive import Directive
-from dmcmc.run.controller.offer import BESIDE, SEARCH, Offer
-from dmcmc.run.cycle import Cycle
 from dmcmc.run.incumbent import Incumbent
-from dmcmc.run.meanwhile import Meanwhile
+from dmcmc.run.local_search import Search
+from dmcmc.run.monitoring.progress import Progress
+from dmcmc.run.overlapped_work import Meanwhile
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.private.own_parts import OwnParts
-from dmcmc.run.rank import Run
-from dmcmc.run.search import Search
-from dmcmc.run.watch.progress import Progress
+from dmcmc.run.private.rank_assignment import OwnParts
+from dmcmc.run.rank_run import Run
+from dmcmc.run.scheduler.directive import Directive
+from dmcmc.run.scheduler.proposal import BESIDE, SEARCH, Offer
+from dmcmc.run.util_value_cycle import Cycle
 
 Known = dict[int, int]  # values by variable: of this rank's agents, and of those that they share factors with
 

@@ -24,35 +24,42 @@ from dmcmc.inference.runtime.device import opened
 from dmcmc.inference.runtime.errors import OutOfMemory, OutOfTime, Unavailable
 from dmcmc.inference.runtime.memory import ACCOUNT, resident_memory
 from dmcmc.inference.runtime.types import Number
-from dmcmc.mpi.contents import Clock, Sent, latest
+from dmcmc.mpi.distributed_dfs import token_tree
+from dmcmc.mpi.mailbox import Post
+from dmcmc.mpi.message_contents import Clock, Sent, latest
 from dmcmc.mpi.placement import helpers_of, place
-from dmcmc.mpi.post import Post
-from dmcmc.mpi.token_tree import token_tree
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import Outcome, Proof, Worth, judge
 from dmcmc.results.provenance import provenance
 from dmcmc.results.result import AgentMetrics, Result
-from dmcmc.run.compiling.warm_up import warm_up_filtering, warm_up_planning, warm_up_solving, warm_up_weighing
-from dmcmc.run.compiling.warm_up_gpu import settled, warm_up_gpu
-from dmcmc.run.cycle import Cycle, run_cycle
-from dmcmc.run.first_tables import first_tables, team_of
+from dmcmc.run.agent_steps import Sides
+from dmcmc.run.compilation.compile_ahead import warm_up_filtering, warm_up_planning, warm_up_solving, warm_up_weighing
+from dmcmc.run.compilation.prepare_gpu import settled, warm_up_gpu
+from dmcmc.run.distribution.rank_view import View, view_of
 from dmcmc.run.incumbent import total_of
+from dmcmc.run.initial_tables import first_tables, team_of
 from dmcmc.run.metrics import Work, checks_of, choices_of, control_of, guarantee_of, messages_of, metrics_of, work_of
-from dmcmc.run.nodes import Sides
-from dmcmc.run.parts.view import View, view_of
-from dmcmc.run.planning.counting import Placed
-from dmcmc.run.planning.divided import Divided, end_of, sharing_memory
+from dmcmc.run.monitoring.interrupt import Ending, Interrupt
+from dmcmc.run.monitoring.progress import Progress, Silent
+from dmcmc.run.planning.divided_problem import Divided, end_of, sharing_memory
 from dmcmc.run.planning.plan import plan
 from dmcmc.run.planning.setup import Setup
-from dmcmc.run.private.agreement import Valued, magnitudes_among, numbers_of, shares_among, value_of, worth_of_all
+from dmcmc.run.planning.work_counts import Placed
+from dmcmc.run.presolve.restore_result import Asked
+from dmcmc.run.private.agree_on_problem import (
+    Valued,
+    magnitudes_among,
+    numbers_of,
+    shares_among,
+    value_of,
+    worth_of_all,
+)
 from dmcmc.run.private.anytime import PrivateIncumbent, PrivateRun
-from dmcmc.run.private.own_parts import OwnParts
-from dmcmc.run.reduced.after import Asked
+from dmcmc.run.private.rank_assignment import OwnParts
 from dmcmc.run.solve import solve
-from dmcmc.run.watch.interrupt import Ending, Interrupt
-from dmcmc.run.watch.progress import Progress, Silent
+from dmcmc.run.util_value_cycle import Cycle, run_cycle
 from dmcmc.samplers.contract.protocol import SampledTable
-from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.local_search.local_search import LocalSearch
 
 Read = Callable[[Index, int], Problem]
 _Share = tuple[Mapping[int, AgentMetrics], Clock, bool, Mapping[str, tuple[int, int]]]  # of one rank in the result

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.scale import Scale, quantise
-from dmcmc.inference.bounds.dual.tables.entries import DEAD, THRESHOLD
+from dmcmc.inference.bounds.dual.integer_scaling import Scale, quantise
+from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.memory import ACCOUNT
 from dmcmc.inference.runtime.types import Ints

@@ -16,12 +16,17 @@ bound the utility, but nothing more may be shifted. Tables are padded with dead 
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.tables.entries import DEAD as _DEAD
-from dmcmc.inference.bounds.dual.tables.entries import LIMIT as _LIMIT
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD as _THRESHOLD
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.tables.entry_values import DEAD as _DEAD
+from dmcmc.inference.bounds.dual.tables.entry_values import LIMIT as _LIMIT
+from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD as _THRESHOLD
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
-from dmcmc.inference.bounds.dual.tables.shift_kernels import add_to_columns, add_to_rows, level_columns, level_rows
+from dmcmc.inference.bounds.dual.tables.pair_message_kernels import (
+    add_to_columns,
+    add_to_rows,
+    level_columns,
+    level_rows,
+)
 from dmcmc.inference.runtime.compile import njit
 
 DEAD, LIMIT, THRESHOLD = np.int32(_DEAD), np.int32(_LIMIT), np.int32(_THRESHOLD)

@@ -1,6 +1,6 @@
 """Providers ``dual`` and ``triangles``: dual ascent on the factors alone, or on the triangles of their graph too."""
 
-from dmcmc.inference.bounds.dual.state import DualState
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 

@@ -9,12 +9,12 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
 from dmcmc.inference.bounds.dual.rounding_kernels import Room, Shared, round_rows
-from dmcmc.inference.bounds.dual.shifted import tables_of
-from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Table
-from dmcmc.inference.model.flat import flatten
+from dmcmc.inference.model.flat_tables import flatten
 from dmcmc.inference.runtime.compile import writable
 from dmcmc.inference.runtime.threads import run_watched
 

@@ -3,6 +3,8 @@
 
 import numpy as np
 
+from dmcmc.inference.bounds.dual.higher_order_kernels import star_pass
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
 from dmcmc.inference.bounds.dual.pair_kernels import (
     DEAD,
     LIMIT,
@@ -12,9 +14,7 @@ from dmcmc.inference.bounds.dual.pair_kernels import (
     size_of,
     variable_pass,
 )
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.soft_kernels import cooled
-from dmcmc.inference.bounds.dual.star_kernels import star_pass
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import cooled
 from dmcmc.inference.bounds.dual.triangle_kernels import recentre, triangle_pass
 from dmcmc.inference.model.copy_kernels import copy_entries
 from dmcmc.inference.runtime.compile import njit

@@ -9,13 +9,13 @@ A triangle's utility is the sum of three tables, so its max-marginal over ab is 
 import numpy as np
 
 from dmcmc.inference.bounds.dual.pair_kernels import THRESHOLD
-from dmcmc.inference.bounds.dual.soft_kernels import soft_plus, soft_plus_turned
-from dmcmc.inference.bounds.dual.tables.hand_back_kernels import hand_back
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import soft_plus, soft_plus_turned
 from dmcmc.inference.bounds.dual.tables.maxima_kernels import column_maxima, row_maxima
+from dmcmc.inference.bounds.dual.tables.pair_message_kernels import add_to_columns, add_to_rows
+from dmcmc.inference.bounds.dual.tables.pair_to_triangle_kernels import take_in
 from dmcmc.inference.bounds.dual.tables.product_kernels import FEW, max_plus
-from dmcmc.inference.bounds.dual.tables.shift_kernels import add_to_columns, add_to_rows
-from dmcmc.inference.bounds.dual.tables.take_in_kernels import take_in
-from dmcmc.inference.bounds.dual.tables.turn_kernels import turn
+from dmcmc.inference.bounds.dual.tables.transpose_kernels import turn
+from dmcmc.inference.bounds.dual.tables.triangle_to_pair_kernels import hand_back
 from dmcmc.inference.runtime.compile import njit
 
 

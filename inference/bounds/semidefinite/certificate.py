@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.network import Network
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.pair_kernels import pair_maxima
+from dmcmc.inference.bounds.semidefinite.utility_matrix import Network
 from dmcmc.inference.runtime.types import Floats, Ints
 
 _BITS = 12  # of a vector's entry behind the point; squares have twice as many

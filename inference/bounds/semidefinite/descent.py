@@ -12,11 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.certificate import places
-from dmcmc.inference.bounds.semidefinite.network import Network
+from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
 from dmcmc.inference.bounds.semidefinite.pair_kernels import smooth_pairs
-from dmcmc.inference.bounds.semidefinite.start import spectral_start
+from dmcmc.inference.bounds.semidefinite.utility_matrix import Network
 from dmcmc.inference.runtime.types import Floats, Ints
 
 Singles = NDArray[np.float32]

@@ -3,8 +3,8 @@
 
 import numpy as np
 
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
 from dmcmc.inference.runtime.compile import njit
 
 POWER = 32  # a weight is (1 + x / POWER)^POWER, 0 below: nearly an exponential, and five products

@@ -7,8 +7,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from dmcmc.inference.bounds.contract.protocol import Pruned, Rows
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.semidefinite.lift import Lift
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.semidefinite.relaxation import Lift
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import CPU, Backend
 from dmcmc.inference.model.arithmetic import Arithmetic, Table

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.eliminate import GpuElimination, eliminate_hybrid
 from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.elimination.merge import Merged
+from dmcmc.inference.elimination.merge_plans import Merged
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 
 # All assignments of what is kept are looked up at once if that is so little: values of all variables, and look-ups on

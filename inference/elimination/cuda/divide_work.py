@@ -17,7 +17,7 @@ import numpy as np
 
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import group_buckets
 from dmcmc.inference.elimination.plan import Plan, Program
-from dmcmc.inference.model.cuda.held import NEVER
+from dmcmc.inference.model.cuda.device_table import NEVER
 from dmcmc.inference.runtime.types import Ints
 
 

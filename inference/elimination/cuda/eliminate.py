@@ -9,16 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.inference.elimination.arena_kernels import choose_rows
+from dmcmc.inference.elimination.copy_tables import place_tables
 from dmcmc.inference.elimination.cuda.divide_work import Hybrid
 from dmcmc.inference.elimination.cuda.join_kernels import choose_kernel
 from dmcmc.inference.elimination.cuda.waves import Queue, Waves, describe_waves, run_waves
 from dmcmc.inference.elimination.eliminate import Elimination, flat_tables, run_on_cpu
-from dmcmc.inference.elimination.place import place_tables
 from dmcmc.inference.elimination.plan import Plan
 from dmcmc.inference.elimination.semirings import MAX_PLUS, Semiring
 from dmcmc.inference.model.arithmetic import Arithmetic, Table
-from dmcmc.inference.model.cuda.held import DeviceTable, parted
-from dmcmc.inference.model.flat import FlatTables
+from dmcmc.inference.model.cuda.device_table import DeviceTable, parted
+from dmcmc.inference.model.flat_tables import FlatTables
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import Device, shared_device
 from dmcmc.inference.runtime.memory import ACCOUNT

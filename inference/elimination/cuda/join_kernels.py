@@ -17,7 +17,7 @@ for every entry were half of all instructions; the kernel for any number of tabl
 32 bits do not reach.
 
 A launch may join many buckets: a block finds in a launch's table which one it is in. The words of buckets and launches
-are those of :mod:`dmcmc.inference.elimination.cuda.words`.
+are those of :mod:`dmcmc.inference.elimination.cuda.descriptors`.
 """
 
 import math
@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import config, cuda
 
-from dmcmc.inference.elimination.cuda import words as w
+from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.semirings import LOG_SUM
 from dmcmc.inference.runtime.compile import cuda_jit
 

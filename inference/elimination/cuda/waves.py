@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dmcmc.inference.elimination.cuda import words as w
+from dmcmc.inference.elimination.cuda import descriptors as w
 from dmcmc.inference.elimination.cuda.bucket_group_kernels import bucket_levels
-from dmcmc.inference.elimination.cuda.describe_kernels import choose_lows, describe, wave_tables
+from dmcmc.inference.elimination.cuda.descriptor_kernels import choose_lows, describe, wave_tables
 from dmcmc.inference.elimination.cuda.join_kernels import (
     GROUPS,
     LANES,

@@ -11,13 +11,13 @@ from dmcmc.inference.elimination.plan import Program
 from dmcmc.inference.orders.greedy_kernels import random_unit
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_limits, shared_device
-from dmcmc.samplers.blocks.cuda.encode_kernels import encode_move
-from dmcmc.samplers.blocks.cuda.redraw_kernels import THREADS, WIDEST, redraw_chains
-from dmcmc.samplers.blocks.cuda.starts_kernels import draw_chains
-from dmcmc.samplers.blocks.room import Priced, new_room
-from dmcmc.samplers.blocks.search import DESCENT, LIMITS, cooling
-from dmcmc.samplers.blocks.search_kernels import SWEEP, choose_block
-from dmcmc.samplers.blocks.starts import LOWEST, Starts
+from dmcmc.samplers.blocks.block_workspace import Priced, new_room
+from dmcmc.samplers.blocks.cuda.block_gibbs_kernels import THREADS, WIDEST, redraw_chains
+from dmcmc.samplers.blocks.cuda.descriptor_kernels import encode_move
+from dmcmc.samplers.blocks.cuda.mini_bucket_starts_kernels import draw_chains
+from dmcmc.samplers.blocks.mini_bucket_starts import LOWEST, Starts
+from dmcmc.samplers.blocks.neighbourhood_search import DESCENT, LIMITS, cooling
+from dmcmc.samplers.blocks.neighbourhood_search_kernels import SWEEP, choose_block
 from dmcmc.samplers.blocks.sweep_kernels import typical_spread
 from dmcmc.samplers.model.rng_kernels import philox
 

@@ -12,7 +12,7 @@ from dmcmc.inference.runtime.device import gpu_limits, shared_device
 from dmcmc.samplers.local_search.chains import Range
 from dmcmc.samplers.local_search.cuda.graph_chain_kernels import REGISTERS, anneal_chains
 from dmcmc.samplers.local_search.cuda.layout import Layout, bytes_shared, fits, lay_out
-from dmcmc.samplers.local_search.graph import Graph
+from dmcmc.samplers.local_search.factor_graph import Graph
 from dmcmc.samplers.local_search.graph_chain_kernels import typical_spread
 from dmcmc.samplers.local_search.graph_kernels import weigh
 from dmcmc.samplers.model.draw_kernels import rate_of, share_unit

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dmcmc.samplers.local_search.cuda.colour_kernels import colour_variables
-from dmcmc.samplers.local_search.graph import Graph
+from dmcmc.samplers.local_search.factor_graph import Graph
 
 WIDEST = 1024  # values of a variable
 _MOST_ENTRIES = 2**31 - 1  # that 32 bits count

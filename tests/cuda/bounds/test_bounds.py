@@ -7,10 +7,10 @@ from support.problem_strategies import random_table
 from dmcmc import Factor
 from dmcmc.inference.bounds.contract.protocol import BoundRequest
 from dmcmc.inference.bounds.dual import provider as dual
-from dmcmc.inference.bounds.dual.cuda.device import DeviceDuals, places, takes
-from dmcmc.inference.bounds.dual.cuda.together import improve_on_gpu
-from dmcmc.inference.bounds.dual.cuda.words import triangle_colours, triangle_levels
-from dmcmc.inference.bounds.dual.scale import NEVER
+from dmcmc.inference.bounds.dual.cuda.batched_ascent import improve_on_gpu
+from dmcmc.inference.bounds.dual.cuda.descriptors import triangle_colours, triangle_levels
+from dmcmc.inference.bounds.dual.cuda.device_ascent import DeviceDuals, places, takes
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.device import gpu_problem

@@ -7,9 +7,10 @@ import pytest
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.branching.cuda.engine import GpuEngine
-from dmcmc.inference.bounds.branching.engine import CpuEngine, run_waves
-from dmcmc.inference.bounds.branching.pool import (
+from dmcmc.inference.bounds.branch_and_bound.cuda.engine import GpuEngine
+from dmcmc.inference.bounds.branch_and_bound.engine import CpuEngine, run_waves
+from dmcmc.inference.bounds.branch_and_bound.frontier import Tree
+from dmcmc.inference.bounds.branch_and_bound.node_buffers import (
     JOB,
     JOB_ROW,
     JOB_SOURCE,
@@ -21,11 +22,10 @@ from dmcmc.inference.bounds.branching.pool import (
     Wave,
     slot_bytes,
 )
-from dmcmc.inference.bounds.branching.tree import Tree
-from dmcmc.inference.bounds.dual.cuda.device import places
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
+from dmcmc.inference.bounds.dual.cuda.device_ascent import places
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.runtime.deadline import NO_STOP, Stop
 from dmcmc.inference.runtime.device import gpu_problem

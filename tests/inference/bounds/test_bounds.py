@@ -16,9 +16,9 @@ from dmcmc.formats import native
 from dmcmc.inference.bounds import mini_bucket, registry
 from dmcmc.inference.bounds.contract.protocol import BoundRequest, PruningState
 from dmcmc.inference.bounds.contract.thresholds import bound_of, row_thresholds
-from dmcmc.inference.bounds.dual import state as dual
-from dmcmc.inference.bounds.dual.shifted import tables_of
-from dmcmc.inference.bounds.settle import settle
+from dmcmc.inference.bounds.dual import dual_bound as dual
+from dmcmc.inference.bounds.dual.reparametrised_tables import tables_of
+from dmcmc.inference.bounds.exact_residual import settle
 from dmcmc.inference.dpop.division import LocalProblem, divide
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.model.arithmetic import Table, choose_arithmetic

@@ -6,13 +6,13 @@ from support.naive import INFINITY
 from support.problem_strategies import random_table
 
 from dmcmc import Factor
+from dmcmc.inference.bounds.dual import higher_order_kernels, smoothed_triangle_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual import pair_kernels as kernels
 from dmcmc.inference.bounds.dual import row_kernels as rows
-from dmcmc.inference.bounds.dual import soft_kernels, star_kernels, triangle_kernels
 from dmcmc.inference.bounds.dual.graph import lay_out
-from dmcmc.inference.bounds.dual.scale import NEVER, quantise
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER, quantise
 from dmcmc.inference.bounds.dual.tables import product_kernels
-from dmcmc.inference.bounds.dual.tables.entries import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, LIMIT, THRESHOLD
 from dmcmc.inference.dpop.division import LocalProblem
 
 RUNNING = np.zeros(1, dtype=np.uint8)
@@ -52,7 +52,7 @@ def total(layout, values):
 
 def scratch_of(layout):
     width = layout.shares.unary.shape[1]
-    return np.zeros((soft_kernels.SCRATCH, width, width), dtype=np.int32)
+    return np.zeros((smoothed_triangle_kernels.SCRATCH, width, width), dtype=np.int32)
 
 
 SIZES = pytest.mark.parametrize("rows_, inner, columns", [(8, 8, 8), (16, 8, 24), (24, 24, 16), (8, 5, 40), (8, 1, 8)])
@@ -122,7 +122,7 @@ def test_no_pass_changes_the_sum_of_an_assignment_that_is_alive(seed, temperatur
     for step in range(6):
         assert rows.sweep(layout.whole, layout.shares, step % 2 == 0, temperature, scratch, RUNNING)
         triangle_kernels.recentre(layout.whole, layout.shares)
-        assert star_kernels.star_pass(layout.whole, layout.shares, message, RUNNING)
+        assert higher_order_kernels.star_pass(layout.whole, layout.shares, message, RUNNING)
         assert [total(layout, values) for values in picks] == before
         after = kernels.bound(layout.whole, layout.shares)
         assert max(before) <= after

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from support.problem_strategies import random_problem
 
 from dmcmc import Factor, Problem
+from dmcmc.inference.bounds.dual.dual_bound import DualState
 from dmcmc.inference.bounds.dual.rounding import Rounding, roundings
-from dmcmc.inference.bounds.dual.state import DualState
 from dmcmc.inference.bounds.reparametrised import reparametrised
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.model.arithmetic import Table
 from dmcmc.inference.runtime.deadline import NO_STOP
-from dmcmc.samplers.local_search.search import LocalSearch
+from dmcmc.samplers.local_search.local_search import LocalSearch
 
 
 def rounded_naively(tables, domains, noise, given=None):

@@ -5,30 +5,30 @@ import math
 import numpy as np
 import pytest
 from support import naive
-from support.lifts.dense_agents import dense_agent
-from support.lifts.own_turns import decoded, ground_of, lifts, own_of, some, turns_of
+from support.semidefinite.dense_agents import dense_agent
+from support.semidefinite.row_searches import decoded, ground_of, lifts, own_of, some, turns_of
 
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.semidefinite.lift import Lift
-from dmcmc.inference.bounds.semidefinite.own import agenda
-from dmcmc.inference.bounds.semidefinite.own import turn as own_turn
-from dmcmc.inference.bounds.semidefinite.own.agenda import Stage
-from dmcmc.inference.bounds.semidefinite.own.batch import CaseBatch
-from dmcmc.inference.bounds.semidefinite.own.cases import (
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.semidefinite.per_row import bound_rows as own_turn
+from dmcmc.inference.bounds.semidefinite.per_row import node_queue
+from dmcmc.inference.bounds.semidefinite.per_row.bound_rows import OwnTurn
+from dmcmc.inference.bounds.semidefinite.per_row.node_batch import CaseBatch
+from dmcmc.inference.bounds.semidefinite.per_row.node_queue import Stage
+from dmcmc.inference.bounds.semidefinite.per_row.nodes import (
     NODE,
     ROW,
     shared_start,
 )
-from dmcmc.inference.bounds.semidefinite.own.turn import OwnTurn
+from dmcmc.inference.bounds.semidefinite.relaxation import Lift
 from dmcmc.inference.bounds.semidefinite.row_tree import Leaf, RowTree
 
 
 @pytest.fixture
 def short(monkeypatch):
     """Schedules of few steps: the naive twin is slow."""
-    monkeypatch.setattr(agenda, "ROW", ROW._replace(steps=8))
-    monkeypatch.setattr(agenda, "NODE", NODE._replace(steps=3))
+    monkeypatch.setattr(node_queue, "ROW", ROW._replace(steps=8))
+    monkeypatch.setattr(node_queue, "NODE", NODE._replace(steps=3))
 
 
 @pytest.mark.parametrize("hard", [0.0, 0.1])
@@ -73,7 +73,7 @@ def test_time_ends_a_turn_and_what_is_not_done_is_done_later(short):
 
 
 def test_leaves_have_branches_of_parts_of_a_variables_values_and_those_of_values(monkeypatch, short):
-    monkeypatch.setattr(agenda, "_PARTS", 2)
+    monkeypatch.setattr(node_queue, "_PARTS", 2)
     found, worth = lifts()
     one = own_of(found[:1], left=some(monkeypatch, 9), most=6)
     one.run()

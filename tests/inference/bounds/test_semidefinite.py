@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import naive
-from support.lifts.dense_agents import dense_agent as agent
+from support.semidefinite.dense_agents import dense_agent as agent
 
 from dmcmc import Factor
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.state import DualState
-from dmcmc.inference.bounds.dual.tables.entries import THRESHOLD
-from dmcmc.inference.bounds.semidefinite.ascent import ascended, with_square
+from dmcmc.inference.bounds.dual.dual_bound import DualState
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
+from dmcmc.inference.bounds.dual.tables.entry_values import THRESHOLD
 from dmcmc.inference.bounds.semidefinite.certificate import certified, whole_square
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL
-from dmcmc.inference.bounds.semidefinite.lift import Lift, suits
-from dmcmc.inference.bounds.semidefinite.network import lay_out
+from dmcmc.inference.bounds.semidefinite.initial_factors import spectral_start
 from dmcmc.inference.bounds.semidefinite.pair_kernels import POWER, pair_maxima, smooth_pairs
-from dmcmc.inference.bounds.semidefinite.start import spectral_start
+from dmcmc.inference.bounds.semidefinite.relaxation import Lift, suits
+from dmcmc.inference.bounds.semidefinite.row_dual_ascent import ascended, with_square
+from dmcmc.inference.bounds.semidefinite.utility_matrix import lay_out
 from dmcmc.inference.dpop.division import LocalProblem
 from dmcmc.inference.execution.backend import Backend
 from dmcmc.inference.runtime.deadline import Stop

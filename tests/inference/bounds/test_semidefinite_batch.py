@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from support.lifts.naive_batch import NaiveArrays, descents
+from support.semidefinite.naive_batch import NaiveArrays, descents
 
-from dmcmc.inference.bounds.semidefinite.batch import Batch, shape_of
+from dmcmc.inference.bounds.semidefinite.batched_steps import Shape
 from dmcmc.inference.bounds.semidefinite.cuda.step_kernels import EVEN, SLOPE, STEP
 from dmcmc.inference.bounds.semidefinite.descent import TRIAL, schedule
-from dmcmc.inference.bounds.semidefinite.steps import Shape
+from dmcmc.inference.bounds.semidefinite.descent_batch import Batch, shape_of
 
 
 def steps(count):

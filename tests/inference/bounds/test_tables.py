@@ -5,14 +5,14 @@ import pytest
 from numba import njit
 
 from dmcmc.inference.bounds.dual.tables import (
-    hand_back_kernels,
+    log_sum_exp_kernels,
     maxima_kernels,
-    power_kernels,
-    shift_kernels,
-    take_in_kernels,
-    turn_kernels,
+    pair_message_kernels,
+    pair_to_triangle_kernels,
+    transpose_kernels,
+    triangle_to_pair_kernels,
 )
-from dmcmc.inference.bounds.dual.tables.entries import DEAD, LIMIT, THRESHOLD
+from dmcmc.inference.bounds.dual.tables.entry_values import DEAD, LIMIT, THRESHOLD
 
 ROWS, COLUMNS, WIDTH = 5, 16, 24
 
@@ -30,8 +30,10 @@ def test_what_is_handed_back_is_a_share_of_the_marginal_and_limits_are_seen(weig
     rng, weight = np.random.default_rng(most), np.float32(weight)
     cluster, pair, rest = table(rng, most), table(rng, most), table(rng, most)
     before, twins = cluster.copy(), [cluster.copy(), pair.copy()]
-    fits = hand_back_kernels.hand_back(cluster, pair, rest, weight, ROWS, COLUMNS)
-    beyond = [hand_back_kernels._naive(*twins, rest, i, j, weight) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
+    fits = triangle_to_pair_kernels.hand_back(cluster, pair, rest, weight, ROWS, COLUMNS)
+    beyond = [
+        triangle_to_pair_kernels._naive(*twins, rest, i, j, weight) for i in range(ROWS) for j in range(0, COLUMNS, 8)
+    ]
     assert (cluster == twins[0]).all() and (pair == twins[1]).all() and fits == (not any(beyond))
     assert fits or most == LIMIT
     live = (before + rest >= THRESHOLD)[:ROWS, :COLUMNS]
@@ -62,10 +64,10 @@ def test_what_is_taken_in_is_added_and_the_dead_stay_dead():
     rng = np.random.default_rng(3)
     into, entries = table(rng), table(rng)
     twin = into.copy()
-    take_in_kernels.take_in(into, entries, ROWS, COLUMNS)
+    pair_to_triangle_kernels.take_in(into, entries, ROWS, COLUMNS)
     for i in range(ROWS):
         for j in range(0, COLUMNS, 8):
-            take_in_kernels._naive(twin, entries, i, j)
+            pair_to_triangle_kernels._naive(twin, entries, i, j)
     assert (into == twin).all()
 
 
@@ -74,9 +76,11 @@ def test_what_is_taken_in_is_added_and_the_dead_stay_dead():
 def test_shifts_leave_what_is_dead_and_limits_are_seen(by_row, most):
     rng = np.random.default_rng(most)
     entries, shifts = table(rng, most), table(rng, most)[0]
-    twin, add = entries.copy(), shift_kernels.add_to_rows if by_row else shift_kernels.add_to_columns
+    twin, add = entries.copy(), pair_message_kernels.add_to_rows if by_row else pair_message_kernels.add_to_columns
     fits = add(entries, ROWS, COLUMNS, shifts)
-    beyond = [shift_kernels._naive_add(twin, i, j, shifts, by_row) for i in range(ROWS) for j in range(0, COLUMNS, 8)]
+    beyond = [
+        pair_message_kernels._naive_add(twin, i, j, shifts, by_row) for i in range(ROWS) for j in range(0, COLUMNS, 8)
+    ]
     assert (entries == twin).all() and fits == (not any(beyond)) == (most == 1000)
 
 
@@ -88,11 +92,11 @@ def test_what_is_level_has_no_more_than_0(by_row, most):
     entries[3], entries[:, 5] = DEAD, DEAD
     twin = entries.copy()
     if by_row:
-        fits = shift_kernels.level_rows(entries, ROWS, COLUMNS, tops)
-        beyond = [shift_kernels._naive_level_row(twin, i, COLUMNS, tops_twin) for i in range(ROWS)]
+        fits = pair_message_kernels.level_rows(entries, ROWS, COLUMNS, tops)
+        beyond = [pair_message_kernels._naive_level_row(twin, i, COLUMNS, tops_twin) for i in range(ROWS)]
     else:
-        fits = shift_kernels.level_columns(entries, ROWS, COLUMNS, tops)
-        beyond = [shift_kernels._naive_level_columns(twin, j, ROWS, tops_twin) for j in range(0, COLUMNS, 8)]
+        fits = pair_message_kernels.level_columns(entries, ROWS, COLUMNS, tops)
+        beyond = [pair_message_kernels._naive_level_columns(twin, j, ROWS, tops_twin) for j in range(0, COLUMNS, 8)]
     assert (entries == twin).all() and (tops == tops_twin).all() and fits == (not any(beyond)) == (most == 1000)
     best = entries[:ROWS, :COLUMNS].max(axis=1 if by_row else 0)
     assert set(best.tolist()) == {0, DEAD}
@@ -101,43 +105,43 @@ def test_what_is_level_has_no_more_than_0(by_row, most):
 def test_a_table_is_turned():
     rng, out = np.random.default_rng(4), np.full((WIDTH, WIDTH), 7, dtype=np.int32)
     entries = table(rng)
-    turn_kernels.turn(entries, out, 8, COLUMNS)
+    transpose_kernels.turn(entries, out, 8, COLUMNS)
     assert (out[:COLUMNS, :8] == entries[:8, :COLUMNS].T).all()
     assert (out[COLUMNS:] == 7).all() and (out[:, 8:] == 7).all()
 
 
 @njit
 def logarithms(bits, tops, best, i, j, back, up, out):
-    return power_kernels.logarithms(bits, tops, best, i, j, back, up, out)
+    return log_sum_exp_kernels.logarithms(bits, tops, best, i, j, back, up, out)
 
 
 @njit
 def put_where_few(bits, exact, i, j, out):
-    power_kernels.put_where_few(bits, exact, i, j, out)
+    log_sum_exp_kernels.put_where_few(bits, exact, i, j, out)
 
 
 @pytest.mark.parametrize("by_rows", [True, False])
 def test_exponentials_and_logarithms(by_rows):
     rng, (bits, twin, back, back_twin) = np.random.default_rng(2), np.zeros((4, WIDTH, WIDTH), dtype=np.int32)
-    entries, slope = table(rng, 500), np.float32(power_kernels.STEP / 20)
+    entries, slope = table(rng, 500), np.float32(log_sum_exp_kernels.STEP / 20)
     tops, tops_twin = np.full((2, WIDTH), 7, dtype=np.int32)
     if by_rows:
-        power_kernels.powers_of_rows(entries, ROWS, COLUMNS, slope, tops, bits)
+        log_sum_exp_kernels.powers_of_rows(entries, ROWS, COLUMNS, slope, tops, bits)
         for i in range(ROWS):
-            power_kernels._naive_of_row(entries, i, COLUMNS, slope, tops_twin, twin)
+            log_sum_exp_kernels._naive_of_row(entries, i, COLUMNS, slope, tops_twin, twin)
     else:
-        power_kernels.powers_of_columns(entries, ROWS, COLUMNS, slope, tops, bits)
+        log_sum_exp_kernels.powers_of_columns(entries, ROWS, COLUMNS, slope, tops, bits)
         for j in range(0, COLUMNS, 8):
-            power_kernels._naive_of_columns(entries, j, ROWS, slope, tops_twin, twin)
+            log_sum_exp_kernels._naive_of_columns(entries, j, ROWS, slope, tops_twin, twin)
     assert (bits == twin).all() and (bits[:ROWS, :COLUMNS] == 0).any() and bits[:ROWS, :COLUMNS].any()
     assert (tops == tops_twin).all()
     for i in range(ROWS):
         for j in range(0, COLUMNS, 8):
             few = logarithms(bits, tops, tops, i, j, np.float32(1 / slope), np.int32(3), back)
-            twins = power_kernels._naive_logarithms(
+            twins = log_sum_exp_kernels._naive_logarithms(
                 twin, tops, tops, i, j, np.float32(1 / slope), np.int32(3), back_twin
             )
             assert bool(few) == bool(twins)
             put_where_few(bits, entries, i, j, back)
-            power_kernels._naive_put_where_few(twin, entries, i, j, back_twin)
+            log_sum_exp_kernels._naive_put_where_few(twin, entries, i, j, back_twin)
     assert (back == back_twin).all()

@@ -11,7 +11,7 @@ import dmcmc
 from dmcmc import Factor, Problem
 from dmcmc.cli.main import main
 from dmcmc.formats.registry import save
-from dmcmc.inference.dpop import split as splitting
+from dmcmc.inference.dpop import assign_variables as splitting
 from dmcmc.inference.dpop.division_cost import _maximal, division_cost
 from dmcmc.inference.dpop.tree_cuts import bucket_tree, narrowest
 from dmcmc.inference.orders.best_order import best_order
@@ -91,7 +91,7 @@ def test_a_division_that_makes_a_problem_much_larger_is_not_taken(monkeypatch):
     monkeypatch.setattr(splitting, "_EASY", 0.0)
     problem = on_graph(core_with_tails(core=12, tails=4, length=3))
     whole = best_order([f.scope for f in problem.factors], problem.domains, range(problem.n_variables)).cells
-    cost = division_cost(dmcmc.inference.dpop.split.split(problem, 5))
+    cost = division_cost(dmcmc.inference.dpop.assign_variables.split(problem, 5))
     assert cost.cells <= 4 * whole
 
 

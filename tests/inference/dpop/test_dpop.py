@@ -7,16 +7,16 @@ from support.problem_strategies import random_problem
 
 import dmcmc
 from dmcmc import Factor, Problem
-from dmcmc.inference.dpop import planned
+from dmcmc.inference.dpop import step_plan_cache
 from dmcmc.inference.dpop.division import divide
 from dmcmc.inference.dpop.pseudotree import build_pseudotree
 from dmcmc.inference.dpop.util_and_value import Node, util_step, value_step
 from dmcmc.inference.elimination.eliminate import Elimination
-from dmcmc.inference.execution.relaxation import EXACT, Resources
-from dmcmc.inference.incomplete import listed
-from dmcmc.inference.incomplete.table import Incomplete, ListedTable
+from dmcmc.inference.execution.exact_or_mini_buckets import EXACT, Resources
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
 from dmcmc.inference.runtime.errors import ResourceError
+from dmcmc.inference.sparse import sparse_elimination
+from dmcmc.inference.sparse.sparse_table import Incomplete, ListedTable
 from dmcmc.samplers import registry
 from dmcmc.samplers.contract.protocol import Sampling
 
@@ -140,10 +140,10 @@ def test_a_util_step_that_does_not_fit_names_the_agent():
 def test_a_join_of_incomplete_tables_sends_and_chooses_the_same(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.4)
     dense = Solved(problem)
-    monkeypatch.setattr(listed, "_LARGE", 0)
-    monkeypatch.setattr(listed, "_SLOWER", 1e-9)
+    monkeypatch.setattr(sparse_elimination, "_LARGE", 0)
+    monkeypatch.setattr(sparse_elimination, "_SLOWER", 1e-9)
     found = Solved(problem)
-    assert any(isinstance(step.elimination, listed.ListedElimination) for step in found.steps.values())
+    assert any(isinstance(step.elimination, sparse_elimination.ListedElimination) for step in found.steps.values())
     assert found.values == dense.values
     for agent, message in dense.messages.items():
         for one, other in zip(message, found.messages[agent], strict=True):
@@ -155,10 +155,10 @@ def test_a_join_of_incomplete_tables_sends_and_chooses_the_same(seed, monkeypatc
 def test_a_small_util_step_sends_and_chooses_what_a_large_one_does(seed, monkeypatch):
     problem = random_problem(seed, 8, 5, 3, 12, hard=0.2)
     small = Solved(problem)
-    monkeypatch.setattr(planned, "_SMALL", 0)
-    planned._PLANS.clear()
+    monkeypatch.setattr(step_plan_cache, "_SMALL", 0)
+    step_plan_cache._PLANS.clear()
     large = Solved(problem)
-    planned._PLANS.clear()
+    step_plan_cache._PLANS.clear()
     assert small.values == large.values
     for agent, message in large.messages.items():
         for one, other in zip(message, small.messages[agent], strict=True):
@@ -173,7 +173,7 @@ def test_a_util_step_of_which_little_is_possible_is_exact_where_dense_tables_do_
     arithmetic = choose_arithmetic(factors)
     node = Node([arithmetic.encode(f) for f in factors], [], [], [0, 1, 2, 3], [4], domains, arithmetic)
     step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
-    assert isinstance(step.elimination, listed.ListedElimination)
+    assert isinstance(step.elimination, sparse_elimination.ListedElimination)
     expected = sum(np.diagonal(factor.table) for factor in factors)
     assert np.array_equal(sum(table.values for table in step.message), expected)
     assert value_step(step, [4], {4: 7}) == dict.fromkeys(range(5), 7)
@@ -188,9 +188,11 @@ def test_what_is_received_incomplete_is_joined_as_it_is_and_can_be_made_dense(mo
     crossing = [Table((1, 3), rng.integers(0, 9, (size, size)).astype(np.int32))]
     node = Node([], crossing, [(received,)], [1], [0, 2, 3], domains, arithmetic)
     step = util_step(node, [(EXACT, 1 << 20)])  # dense tables take 10 MB
-    monkeypatch.setattr(listed, "_LARGE", 1 << 40)
+    monkeypatch.setattr(sparse_elimination, "_LARGE", 1 << 40)
     dense = util_step(node)
-    assert isinstance(step.elimination, listed.ListedElimination) and isinstance(dense.elimination, Elimination)
+    assert isinstance(step.elimination, sparse_elimination.ListedElimination) and isinstance(
+        dense.elimination, Elimination
+    )
     (found,), (expected,) = step.message, dense.message
     possible = expected.values > arithmetic.threshold
     assert isinstance(found, ListedTable) and found.nbytes < expected.values.nbytes / 4

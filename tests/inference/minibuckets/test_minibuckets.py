@@ -11,7 +11,7 @@ from support.problem_strategies import random_problem
 from dmcmc import Factor, Problem
 from dmcmc.inference.elimination.plan import plan_elimination
 from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.execution.relaxation import Relaxation, Resources, eliminate_within
+from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, Resources, eliminate_within
 from dmcmc.inference.minibuckets.choose_z import plan_within
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import choose_arithmetic

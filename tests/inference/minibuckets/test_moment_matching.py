@@ -9,10 +9,10 @@ from support.problem_strategies import random_problem, random_table
 
 from dmcmc import Factor
 from dmcmc.inference.elimination.query import Query
-from dmcmc.inference.execution.relaxation import Relaxation, eliminate_within
-from dmcmc.inference.minibuckets import matching as moment_matching
-from dmcmc.inference.minibuckets.matching import eliminate_matched, room_of, with_headroom
-from dmcmc.inference.minibuckets.matching_kernels import even_out, max_marginal
+from dmcmc.inference.execution.exact_or_mini_buckets import Relaxation, eliminate_within
+from dmcmc.inference.minibuckets import moment_matching as moment_matching
+from dmcmc.inference.minibuckets.moment_matching import eliminate_matched, room_of, with_headroom
+from dmcmc.inference.minibuckets.moment_matching_kernels import even_out, max_marginal
 from dmcmc.inference.minibuckets.plan import least_z, plan_mini_buckets
 from dmcmc.inference.model.arithmetic import Arithmetic, Table, choose_arithmetic
 

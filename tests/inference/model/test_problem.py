@@ -12,7 +12,7 @@ from support.problem_strategies import INFINITY, problems, tables
 
 from dmcmc import Factor, Problem
 from dmcmc.inference.model.automaton import AutomatonFactor, Layer
-from dmcmc.inference.model.sparse import SparseFactor, tabulate
+from dmcmc.inference.model.sparse_factor import SparseFactor, tabulate
 from dmcmc.inference.model.tables import forbidden, magnitude, normalise
 from dmcmc.inference.runtime.errors import ProblemError
 

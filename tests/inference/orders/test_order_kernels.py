@@ -13,7 +13,7 @@ from dmcmc.inference.orders.best_order import primal_graph
 from dmcmc.inference.orders.bitset import pack
 from dmcmc.inference.orders.bitset_kernels import graph_of_scopes
 from dmcmc.inference.orders.greedy_kernels import first_costs, greedy, seeded
-from dmcmc.inference.orders.search_kernels import peel, search
+from dmcmc.inference.orders.order_search_kernels import peel, search
 from dmcmc.inference.orders.window_kernels import bucket_tree, improve, order_of_tree
 
 

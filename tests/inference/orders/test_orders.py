@@ -11,10 +11,10 @@ from support import naive
 from support.graphs_to_order import by_rule, check_numbers, cycle, graphs, grid, random_graph, total_of, tree
 
 import dmcmc.inference.orders.best_order as best_order_module
-from dmcmc.inference.orders import glance
+from dmcmc.inference.orders import estimate_cost
 from dmcmc.inference.orders.best_order import DEPTH_FIRST_RULES, RULES, best_order, primal_graph, scaled_weights
-from dmcmc.inference.orders.glance import cells_at_most, takes
-from dmcmc.inference.orders.subsets import FEW
+from dmcmc.inference.orders.estimate_cost import cells_at_most, takes
+from dmcmc.inference.orders.exact_order import FEW
 
 every_rule = st.sampled_from((*RULES, *DEPTH_FIRST_RULES))
 
@@ -58,8 +58,8 @@ def test_a_glance_at_many_variables_searches_for_nothing_and_misses_no_large_ord
     eliminate, keep = np.flatnonzero(chosen).tolist(), np.flatnonzero(~chosen).tolist()
     inner = [scope for scope in scopes if any(chosen[v] for v in scope)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(glance, "_BITS", 0)
-        patch.setattr(glance, "best_order", None)
+        patch.setattr(estimate_cost, "_BITS", 0)
+        patch.setattr(estimate_cost, "best_order", None)
         large = takes(inner, domains, eliminate, keep, cells)
     assert large == (cells_at_most(inner, domains, eliminate) >= cells)
     assert large or best_order(inner, domains, eliminate, keep).cells < cells * (1 + 1e-9)

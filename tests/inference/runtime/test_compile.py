@@ -17,8 +17,8 @@ from numba.core import event
 from numba.core.caching import NullCache
 
 from dmcmc.inference.runtime import compile as compiling
-from dmcmc.inference.runtime.cache import kernel_cache
 from dmcmc.inference.runtime.compile import counted_compiling, njit, with_stack, writable, writable_once
+from dmcmc.inference.runtime.kernel_cache import kernel_cache
 
 KERNEL = """
 from dmcmc.inference.runtime.compile import njit

@@ -9,7 +9,7 @@ import proclimits
 import pytest
 
 from dmcmc.inference.runtime import memory, threads
-from dmcmc.inference.runtime.cache import cache_root
+from dmcmc.inference.runtime.kernel_cache import cache_root
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import dmcmc
 from dmcmc.formats import native
 from dmcmc.inference.runtime.errors import CheckpointWarning, FileError
 from dmcmc.run.agent.checkpoint import Checkpoint
-from dmcmc.run.watch.kept import KeptIncumbent
+from dmcmc.run.monitoring.saved_incumbent import KeptIncumbent
 
 FIXED = {
     "exact": {"method": "exact"},

@@ -21,11 +21,11 @@ from dmcmc.inference.runtime.deadline import Stop
 from dmcmc.inference.runtime.errors import OutOfTime
 from dmcmc.mpi.world import World
 from dmcmc.results.outcome import worth_of
-from dmcmc.run.agent.loose_bound import largest_sum
-from dmcmc.run.begin import begin
-from dmcmc.run.planning.divided import divided
-from dmcmc.run.undivided import single_agent
-from dmcmc.run.watch.progress import Silent
+from dmcmc.run.agent.uncombined_bound import largest_sum
+from dmcmc.run.initial_incumbent import begin
+from dmcmc.run.monitoring.progress import Silent
+from dmcmc.run.planning.divided_problem import divided
+from dmcmc.run.whole_problem import mini_bucket_solve
 from dmcmc.samplers.contract.protocol import Sampling
 from dmcmc.samplers.row_choice import choose_rows
 
@@ -59,7 +59,7 @@ def test_what_mini_buckets_decode_is_polished(z):
 def undivided(problem, **sections):
     alone = Problem(problem.variables, problem.domains, ("me",), np.zeros_like(problem.owner), problem.factors)
     config = settings_of(Document("", {"combine": {"method": "mini-bucket", "z": 2}} | sections))
-    return alone, single_agent.solve_single_agent(alone, config)
+    return alone, mini_bucket_solve.solve_single_agent(alone, config)
 
 
 @pytest.mark.parametrize("budget", [{}, {"time": 0.3}])
@@ -73,7 +73,7 @@ def test_mini_buckets_of_a_whole_problem_end_with_the_incumbent_when_time_is_up(
     def late(*arguments):
         raise OutOfTime("out of time")
 
-    monkeypatch.setattr(single_agent, "eliminate_within", late)
+    monkeypatch.setattr(mini_bucket_solve, "eliminate_within", late)
     problem, result = undivided(dense_problem(0), budget={"time": 5.0})
     assert result.status == "timeout" and result.objective <= result.bound
     assert not better_by_one(problem, values_of(problem, result))
@@ -162,7 +162,7 @@ def test_the_incumbent_is_the_same_on_any_number_of_ranks(tmp_path):
 
 def test_a_run_that_ends_before_its_first_cycle_says_what_its_agents_had(monkeypatch):
     run = begun(hard_problem(variables=6, domain=4), local={"method": "gibbs"}, budget={"time": 5.0})
-    monkeypatch.setattr("dmcmc.run.rank.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late")))
+    monkeypatch.setattr("dmcmc.run.rank_run.run_cycle", lambda *arguments: (_ for _ in ()).throw(OutOfTime("late")))
     result = finished(run)
     assert result.status == "timeout" and all(agent.method == "gibbs" and agent.updates for agent in result.agents)
 
@@ -170,7 +170,7 @@ def test_a_run_that_ends_before_its_first_cycle_says_what_its_agents_had(monkeyp
 def test_a_search_goes_on_beside_other_work_and_its_end_waits_for_nothing(monkeypatch):
     """What it finds is there at once, by its name, and work that fails takes it along."""
     problem = random_problem(6, variables=40, agents=8, factors=90, domain=6, hard=0.0)
-    monkeypatch.setattr("dmcmc.run.search._SLICE", 500.0)
+    monkeypatch.setattr("dmcmc.run.local_search._SLICE", 500.0)
     settings_ = settings_of(Document("", {"budget": {"time": 600}}))
     parts, told = divided(problem, settings_, World()), []
     progress = SimpleNamespace(point=told.append, solution=lambda make: None)
@@ -222,8 +222,8 @@ def test_a_search_that_brings_nothing_rests_and_goes_on_as_long_as_the_other_wor
         turns.append(seconds)
         return best
 
-    monkeypatch.setattr("dmcmc.run.search._SLICE", 0.02)
-    monkeypatch.setattr("dmcmc.run.search._AT_LEAST", 0.0)
+    monkeypatch.setattr("dmcmc.run.local_search._SLICE", 0.02)
+    monkeypatch.setattr("dmcmc.run.local_search._AT_LEAST", 0.0)
     monkeypatch.setattr(search._search, "improve", improve)
     with search.beside():
         while len(turns) < 4 and time.perf_counter() < end:

@@ -4,8 +4,7 @@
 import numpy as np
 from numba import cuda, int32
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import CREW, anywhere
-from dmcmc.inference.bounds.dual.cuda.words import (
+from dmcmc.inference.bounds.dual.cuda.descriptors import (
     AROUND,
     DOMAINS,
     INCIDENT,
@@ -18,6 +17,7 @@ from dmcmc.inference.bounds.dual.cuda.words import (
     WIDTHS,
     N,
 )  # fmt: skip
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import CREW, anywhere
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
 
 _CREW = np.uint32(CREW)  # threads that work on a pair

@@ -7,13 +7,8 @@
 import numpy as np
 from numba import cuda, int32, int64
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import anywhere, shared_words
-from dmcmc.inference.bounds.dual.cuda.fix_kernels import fix
-from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
-from dmcmc.inference.bounds.dual.cuda.soft_kernels import cooled
-from dmcmc.inference.bounds.dual.cuda.star_kernels import star_pass
-from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
-from dmcmc.inference.bounds.dual.cuda.words import (
+from dmcmc.inference.bounds.dual.cuda.condition_kernels import fix
+from dmcmc.inference.bounds.dual.cuda.descriptors import (
     DOMAINS,
     ENTRY_AT,
     INCIDENT,
@@ -30,10 +25,15 @@ from dmcmc.inference.bounds.dual.cuda.words import (
     TRIANGLES,
     N,
 )  # fmt: skip
+from dmcmc.inference.bounds.dual.cuda.higher_order_kernels import star_pass
+from dmcmc.inference.bounds.dual.cuda.pair_kernels import variable_pass
+from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import cooled
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import anywhere, shared_words
+from dmcmc.inference.bounds.dual.cuda.triangle_kernels import recentre, triangle_pass
+from dmcmc.inference.bounds.dual.integer_scaling import NEVER
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, THRESHOLD
 from dmcmc.inference.bounds.dual.row_kernels import FIRST_SHIFTS, PRUNE_EVERY, RECENTRE_EVERY
-from dmcmc.inference.bounds.dual.scale import NEVER
-from dmcmc.inference.bounds.dual.soft_kernels import ROWS
+from dmcmc.inference.bounds.dual.smoothed_triangle_kernels import ROWS
 from dmcmc.inference.runtime.compile import cuda_jit
 
 STATE, ROW, LIMIT_AT, JOB = 0, 1, 2, 3  # words of a job: which agent, which row, the threshold or NEVER

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """Dual ascent between triangles and their pairs by a block of GPU threads: the same tables, to the bit, as on the CPU.
 
-``words`` describe the graph at ``g`` (see :mod:`dmcmc.inference.bounds.dual.cuda.words`), ``tables`` are its tables,
+``words`` describe the graph at ``g`` (see :mod:`dmcmc.inference.bounds.dual.cuda.descriptors`), ``tables`` are its tables,
 ``tiles`` is shared memory of ``room`` words, ``octets`` a tuple of as many numbers as a table has times 8 columns: its
 length is a constant to the compiler, and so is every stride. All threads of a block call every function; what can
 overflow returns False where an entry has left the limits: whole shifts have been made then, and nothing more may be
@@ -17,10 +17,7 @@ thread takes a good part of a table from the device's memory before it uses the 
 import numpy as np
 from numba import cuda, float32, int32, uint64
 
-from dmcmc.inference.bounds.dual.cuda.block_kernels import ALONE, CELLS, EDGE, anywhere, crew_of, meet, tile_of
-from dmcmc.inference.bounds.dual.cuda.soft_kernels import APART, find_powers, find_tops, slope_at, top_of
-from dmcmc.inference.bounds.dual.cuda.sum_kernels import add_powers, find_logarithms
-from dmcmc.inference.bounds.dual.cuda.words import (
+from dmcmc.inference.bounds.dual.cuda.descriptors import (
     CLIQUE,
     CLIQUES,
     CLUSTER,
@@ -30,6 +27,9 @@ from dmcmc.inference.bounds.dual.cuda.words import (
     PAIR,
     TRIANGLES,
 )  # fmt: skip
+from dmcmc.inference.bounds.dual.cuda.log_sum_exp_kernels import add_powers, find_logarithms
+from dmcmc.inference.bounds.dual.cuda.smoothed_triangle_kernels import APART, find_powers, find_tops, slope_at, top_of
+from dmcmc.inference.bounds.dual.cuda.thread_block_kernels import ALONE, CELLS, EDGE, anywhere, crew_of, meet, tile_of
 from dmcmc.inference.bounds.dual.pair_kernels import DEAD, LIMIT, THRESHOLD
 
 _ROWS = 2 * EDGE

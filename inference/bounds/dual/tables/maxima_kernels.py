@@ -6,8 +6,8 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entries import DEAD
-from dmcmc.inference.bounds.dual.tables.vectors import INTEGER, LANES, Table, constant, larger, largest, repeated
+from dmcmc.inference.bounds.dual.tables.entry_values import DEAD
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import INTEGER, LANES, Table, constant, larger, largest, repeated
 from dmcmc.inference.runtime.compile import njit
 
 

@@ -11,8 +11,8 @@ from llvmlite import ir
 from numba import config, types
 from numba.extending import intrinsic
 
-from dmcmc.inference.bounds.dual.tables.entries import DEAD
-from dmcmc.inference.bounds.dual.tables.vectors import FLOAT, INTEGER, Table, constant, larger, repeated, splat
+from dmcmc.inference.bounds.dual.tables.entry_values import DEAD
+from dmcmc.inference.bounds.dual.tables.llvm_vectors import FLOAT, INTEGER, Table, constant, larger, repeated, splat
 from dmcmc.inference.runtime.compile import njit
 
 ROWS, FEW, NARROW, WIDE = 8, 4, 8, 16  # of a tile; so many sums are under way at once

@@ -1,7 +1,7 @@
 # mypy: ignore-errors
 """The passes of a step over all agents of a batch: smooth maxima of all pairs, and Adam's step.
 
-Everything is laid out as in :mod:`dmcmc.inference.bounds.semidefinite.steps`, flat: h variables of d values an agent, n
+Everything is laid out as in :mod:`dmcmc.inference.bounds.semidefinite.batched_steps`, flat: h variables of d values an agent, n
 values in all, those that an agent has not are left out.
 """
 

@@ -1,0 +1,128 @@
+"""The page of one result: objective and bound over time, where the gap is, messages over the tree, the schedule."""
+
+import json
+from collections.abc import Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from dmcmc.files.write import replace_file
+from dmcmc.inference.runtime.errors import FileError
+from dmcmc.report.experiment.improver_gains import Earned
+from dmcmc.report.pages.chart import DASHED, PLAIN, Chart, Series, Step, bars, svg
+from dmcmc.report.pages.page_template import page, table
+
+_MOST_SLOTS = 200
+_MOST_AGENTS = 60
+_FIRST = 1e-4  # seconds
+
+
+def write_single(path: Path, output: Path) -> Path:
+    """Write the page of a result that a run has written as JSON.
+
+    Raises
+    ------
+    FileError
+        If it is none.
+    """
+    try:
+        result = json.loads(path.read_text(encoding="utf-8"))
+        if (
+            not isinstance(result, dict)
+            or not {"status", "objective", "trace", "agents", "provenance"} <= result.keys()
+        ):
+            raise ValueError("it has no status, objective, trace, agents and provenance")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise FileError(f"{path}: is no result of a run: {reason}") from None
+    replace_file(output, [page_of(result, path.stem)])
+    return output
+
+
+def page_of(result: Mapping[str, Any], name: str) -> str:
+    """Return the page of a result."""
+    rows = [["status", str(result["status"])], ["objective", _number(result["objective"])]]
+    rows += [["bound", _number(result.get("bound"))]]
+    gap = result.get("gap")
+    rows += [["gap", "–" if gap is None else f"{100 * gap:.4g} %"], ["time", f"{result['time']:.3f} s"]]
+    if result.get("simulated_time") is not None:
+        rows.append(["simulated time", f"{result['simulated_time']:.3f} s"])
+    rows.append(["messages", f"{result.get('msg_count', 0):,} ({result.get('msg_size', 0):,} bytes)"])
+    if result.get("note"):
+        rows.append(["note", str(result["note"])])
+    parts = [
+        table([name, {"max": "maximise", "min": "minimise"}.get(str(result.get("sense")), "")], rows),
+        '<h2>How it came</h2><div class="charts">',
+    ]
+    earned = Earned(result)
+    parts += [svg(chart) for chart in _over_time(result, earned)]
+    *drawn, listed = earned.html() or [""]
+    parts += drawn
+    agents = result["agents"]
+    for title, key, unit in (
+        ("Where the gap is", "gap", ""),
+        ("Time by agent", "time", "s"),
+        ("Bytes sent by agent", "msg_size", ""),
+    ):
+        values = [(str(agent["name"]), float(agent.get(key) or 0)) for agent in agents]
+        if len(values) > 1 and any(value > 0 for _, value in values):
+            parts.append(bars(title, values, unit))
+    if listed:
+        listed = f"<h2>What earned it</h2>{listed}"
+    return page(f"{name}: {result['status']}", [*parts, "</div>", listed, *_tree(result), *_slots(result)])
+
+
+def _number(value: Any) -> str:
+    return "–" if value is None else str(value) if isinstance(value, int) else f"{value:.10g}"
+
+
+def _over_time(result: Mapping[str, Any], earned: Earned) -> list[Chart]:
+    """Return objective and bound over time, where they got better in the colours of what brought it."""
+    lines, steps = [], list[Step]()
+    for name, colour in (("objective", PLAIN), ("bound", DASHED)):
+        points = [(max(p["time"], _FIRST), p[name]) for p in result["trace"] if p.get(name) is not None]
+        if points:
+            points.append((max(result["time"], points[-1][0]), points[-1][1]))
+            lines.append(Series(name, [(t, v, v, v) for t, v in points], steps=True, colour=colour))
+            steps += earned.steps(result["trace"], name, _FIRST)
+    title = "Objective and bound over time"
+    return [Chart(title, "seconds", "", lines, log_x=True, steps=steps, keys=earned.keys())] if lines else []
+
+
+def _tree(result: Mapping[str, Any]) -> list[str]:
+    """Return the agents' tree, parents before children, with what each sends."""
+    parents = (result["provenance"].get("plan") or {}).get("pseudo_tree")
+    if not isinstance(parents, dict) or len(parents) > _MOST_AGENTS:
+        return []
+    agents = {agent["name"]: agent for agent in result["agents"]}
+    rows: list[list[str]] = []
+    waiting = [(name, 0) for name in reversed(list(parents)) if parents[name] is None]
+    while waiting:
+        name, depth = waiting.pop()
+        sent = agents.get(name, {})
+        own = [f"{sent.get(key, 0):,}" for key in ("variables", "interface", "rows", "msg_count", "msg_size")]
+        rows.append(["\N{NO-BREAK SPACE}" * 4 * depth + name, *own])
+        waiting += [(child, depth + 1) for child in reversed(list(parents)) if parents[child] == name]
+    return ["<h2>The agents' tree</h2>", table(["agent", "variables", "interface", "rows", "messages", "bytes"], rows)]
+
+
+def _slots(result: Mapping[str, Any]) -> list[str]:
+    """Return a meeting-scheduling answer as agents by slots."""
+    problem = (result["provenance"].get("config") or {}).get("problem") or {}
+    values = result.get("assignment") or {}
+    if problem.get("generator") != "meeting-scheduling" or not all(isinstance(v, int) for v in values.values()):
+        return []
+    slots = range(min(_MOST_SLOTS, max([*values.values(), int(problem.get("domain_size", 1)) - 1]) + 1))
+    held: dict[str, dict[int, list[str]]] = {}
+    for variable, slot in values.items():
+        agent, _, event = variable.rpartition(".")
+        held.setdefault(agent, {}).setdefault(slot, []).append(event)
+    lines = ['<h2>The schedule</h2><div class="wide"><table class="slots">']
+    lines.append("<tr><th>agent</th>" + "".join(f"<th>{slot}</th>" for slot in slots) + "</tr>")
+    for agent, events in list(held.items())[:_MOST_AGENTS]:
+        cells = "".join(
+            f'<td class="held">{escape(" ".join(events[slot]))}</td>' if slot in events else "<td></td>"
+            for slot in slots
+        )
+        lines.append(f"<tr><td>{escape(agent)}</td>{cells}</tr>")
+    return [*lines, "</table></div>"]

@@ -1,0 +1,63 @@
+"""Numbers about all assignments of a problem: the partition function, how many are feasible."""
+
+import math
+import time
+from typing import Literal
+
+from dmcmc.config.settings import Settings
+from dmcmc.inference.dpop.memory_shares import shares_of
+from dmcmc.inference.execution.backend import Backend
+from dmcmc.inference.model.problem import Problem
+from dmcmc.inference.runtime.threads import cores
+from dmcmc.inference.runtime.types import Number
+from dmcmc.inference.sums.counting import count_solutions
+from dmcmc.inference.sums.partition_function import log_partition
+from dmcmc.results.explanation import exp_or_none
+from dmcmc.results.provenance import provenance
+from dmcmc.results.sums import Sums
+
+_LN_10 = math.log(10)
+
+
+def sums(problem: Problem, config: Settings, task: Literal["pr", "count"]) -> Sums:
+    """Return the partition function (costs c as exp(−c), utilities u as exp(u)) or the number of solutions.
+
+    Parameters
+    ----------
+    problem
+        Any; agents do not matter.
+    config
+        Memory and device; ``combine.method: mini-bucket`` bounds a partition function from above.
+
+    Raises
+    ------
+    ResourceError
+        If the tables do not fit the memory.
+    """
+    start = time.perf_counter()
+    memory, backend = shares_of(config.budget.bytes, problem).work, Backend.of(config.device, cores())
+    z: int | None = None
+    value: Number | None
+    if task == "count":
+        counted = count_solutions(problem, memory, backend)
+        value, width, cells = counted.count, counted.width, counted.cells
+        ln = math.log(value) if value else -math.inf
+    else:
+        split, limit = config.combine.method == "mini-bucket", config.combine.z
+        found = log_partition(problem, memory, backend, split, limit if isinstance(limit, int) else None)
+        ln, z, width, cells = found.ln, found.z, found.width, found.cells
+        value = exp_or_none(ln)
+    some = ln > -math.inf
+    return Sums(
+        task=task,
+        status="infeasible" if not some else "exact" if z is None else "bound",
+        value=value if some else 0,
+        ln=ln if some else None,
+        log10=ln / _LN_10 if some else None,
+        time=time.perf_counter() - start,
+        variables=problem.n_variables,
+        width=width,
+        cells=cells,
+        z=z,
+        provenance=provenance(config, 1, backend.threads),
+    )

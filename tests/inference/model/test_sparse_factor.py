@@ -1,0 +1,256 @@
+"""Sparse factors and automata: the same utilities as the table they stand for, expanded, evaluated and as chains."""
+
+import pickle
+from dataclasses import replace
+from itertools import product, zip_longest
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.naive import INFINITY, marginal, optimum, utilities
+
+import dmcmc
+from dmcmc import Factor, Problem
+from dmcmc.inference.model.automaton import AutomatonFactor, automaton_of, unroll
+from dmcmc.inference.model.densify import densify
+from dmcmc.inference.model.problem import Evaluation
+from dmcmc.inference.model.sparse_factor import SparseFactor, count, tabulate
+from dmcmc.inference.model.tables import forbidden
+from dmcmc.inference.runtime.errors import ProblemError, ResourceError
+
+SMALLEST = np.iinfo(np.int64).min
+
+
+@st.composite
+def listings(draw):
+    """Shape, tuples, values, default: what a sparse factor is given by."""
+    shape = tuple(draw(st.lists(st.integers(1, 3), min_size=1, max_size=4)))
+    rows = draw(st.lists(st.tuples(*(st.integers(0, d - 1) for d in shape)), max_size=12))
+    entry = draw(
+        st.sampled_from(
+            [
+                st.one_of(st.integers(-9, 9), st.just(-INFINITY)),
+                st.one_of(st.integers(-(2**52), 2**52), st.just(-INFINITY)),
+                st.one_of(st.floats(-9, 9), st.just(-INFINITY)),
+            ]
+        )
+    )
+    values = draw(st.lists(entry, min_size=len(rows), max_size=len(rows)))
+    return shape, rows, values, draw(entry)
+
+
+def sparse(shape, rows, values, default):
+    """A sparse factor whatever its size, and the same as a dense one."""
+    padded = (*shape, 3000)  # too many entries for a table
+    listed = tabulate(range(len(padded)), padded, [(*r, 0) for r in rows], values, default)
+    assert isinstance(listed, SparseFactor)
+    keep = listed.tuples[:, :-1]
+    plain = np.full(shape, default, dtype=float)
+    for row, value in zip(rows, values, strict=True):
+        plain[row] = value
+    scope = tuple(range(len(shape)))
+    return SparseFactor(scope, shape, keep, listed.utilities), Factor.of(scope, plain)
+
+
+def problem_of(*factors, agents=1):
+    """A problem over the variables of some factors."""
+    sizes = {v: d for f in factors for v, d in zip(f.scope, f.shape, strict=True)}
+    n = max(sizes) + 1
+    return Problem(
+        tuple(f"x{v}" for v in range(n)),
+        [sizes.get(v, 1) for v in range(n)],
+        tuple(f"a{a}" for a in range(agents)),
+        [v % agents for v in range(n)],
+        factors,
+    )
+
+
+@given(listings())
+def test_a_sparse_factor_its_automaton_and_its_table_are_the_same_function(listing):
+    factor, plain = sparse(*listing)
+    chain = automaton_of(factor)
+    for values in product(*map(range, factor.shape)):
+        assert factor.entry(values) == plain.entry(values) == chain.entry(values)
+    assert np.array_equal(utilities(factor.table), utilities(plain.table))
+    assert np.array_equal(utilities(chain.table), utilities(plain.table))
+    assert factor.forbidden_entries() == plain.forbidden_entries() == chain.forbidden_entries()
+    assert factor.shape == plain.shape == chain.shape
+    words = chain.listed()
+    assert words.lists_possible and all(words.entry(v) == plain.entry(v) for v in product(*map(range, factor.shape)))
+    assert words.forbidden_entries() == plain.forbidden_entries() and len(words.tuples) == words.possible()[1].size
+
+
+def as_chain(problem):
+    """A problem with every factor that is not dense as a chain, however small."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dmcmc.inference.model.densify._EASY", 0)
+        patch.setattr("dmcmc.inference.model.densify._SHARE", 2**60)
+        patch.setattr("dmcmc.inference.model.densify._MOST_AXES", 0)
+        return densify(problem, 2**40)
+
+
+@given(listings(), st.integers(1, 3))
+def test_a_chain_eliminated_gives_the_table_back(listing, agents):
+    factor, plain = sparse(*listing)
+    dense = as_chain(problem_of(factor, agents=agents))
+    assert dense.own == len(factor.shape)
+    assert all(type(f) is Factor for f in dense.problem.factors)
+    tables = [(f.scope, utilities(f.table)) for f in dense.problem.factors]
+    hidden = range(dense.own, dense.problem.n_variables)
+    assert np.array_equal(marginal(tables, hidden, range(dense.own), dense.problem.domains), utilities(plain.table))
+
+
+@given(listings())
+def test_a_chain_has_one_state_sequence_an_assignment(listing):
+    factor, _ = sparse(*listing)
+    dense = as_chain(problem_of(factor)).problem
+    own = len(factor.shape)
+    for values in product(*map(range, factor.shape)):
+        runs = [dense.evaluate([*values, *states]) for states in product(*map(range, dense.domains[own:].tolist()))]
+        allowed = [run for run in runs if not run.violation]
+        assert len(allowed) == (factor.entry(values) is not None)
+
+
+def test_small_factors_are_expanded_and_dense_problems_left_alone():
+    factor, plain = sparse((2, 3), [(0, 1)], [4], -1)
+    problem = problem_of(factor)
+    dense = densify(problem, 2**20).problem
+    assert np.array_equal(dense.factors[0].table, plain.table)
+    assert densify(dense, 2**20).problem is dense
+
+
+def test_a_factor_over_fifty_five_variables():
+    at_most_one = unroll(range(55), [2] * 55, 0, lambda i, seen, x: (seen + x, 0 if seen + x < 2 else None))
+    assert at_most_one.states == (1, *[2] * 54)
+    problem = problem_of(at_most_one)
+    assert problem.evaluate([0] * 54 + [1]) == Evaluation(0, 0)
+    assert problem.evaluate([1] + [0] * 53 + [1]) == Evaluation(0, 1)
+    assert problem.forbidden_entries() == 2**55 - 56
+    dense = densify(problem, 2**20)
+    assert dense.problem.n_variables == 109
+    assert max(f.table.size for f in dense.problem.factors) == 8
+    with pytest.raises(ResourceError, match="a table of about 10\\^16 entries"):
+        _ = at_most_one.table
+
+
+@pytest.mark.parametrize(("tuples", "hidden"), [(20, 3), (300, 0)])
+def test_tuples_beside_a_default_are_a_chain_where_they_are_few_and_a_table_where_that_is_smaller(tuples, hidden):
+    rng = np.random.default_rng(0)
+    factor = tabulate(range(4), [24] * 4, rng.integers(0, 24, (tuples, 4)), np.arange(tuples), 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dmcmc.inference.model.densify._EASY", 0)
+        assert densify(problem_of(factor), 2**24).problem.n_variables == 4 + hidden
+    with pytest.raises(ResourceError, match="fits the memory neither"):
+        densify(problem_of(tabulate(range(6), [24] * 6, rng.integers(0, 24, (900, 6)), np.arange(900), 5)), 2**20)
+
+
+def test_hidden_names_are_not_those_of_variables():
+    factor = unroll((0, 1), (2, 2), 0, lambda i, s, x: (s + x, s * x), name="f")
+    problem = Problem(("f.state1", "y"), [2, 2], ("a", "b"), [0, 1], (factor,))
+    dense = as_chain(problem).problem
+    assert dense.variables == ("f.state1", "y", "f.state1'")
+    assert dense.owner.tolist() == [0, 1, 0]
+
+
+def test_what_fits_nowhere_is_refused():
+    rng = np.random.default_rng(0)
+    factor = tabulate(range(30), [4] * 30, rng.integers(0, 4, (500, 30)), np.ones(500, dtype=int), 0)
+    with pytest.raises(ResourceError, match="fits the memory neither as a table of about 10\\^18 entries nor"):
+        densify(problem_of(factor), 2**16)
+    assert densify(problem_of(factor), 2**30).problem.n_variables == 30 + 29
+
+
+def test_what_lists_its_tuples_becomes_one_variable_of_them_where_a_chain_is_large():
+    rng, size = np.random.default_rng(0), 12
+    rows = rng.integers(0, size, (600, 9))
+    first, second = (
+        tabulate(range(a, a + 6), [size] * 6, rows[:, a : a + 6], rng.random(600), -INFINITY) for a in (0, 3)
+    )
+    problem = Problem(tuple("abcdefghi"), [size] * 9, ("a", "b"), [0, 1] * 4 + [0], (first, second))
+    dense = densify(problem, 2**24).problem
+    assert dense.n_variables == 9 + 2
+    assert max(f.table.size for f in dense.factors) == 600 * size
+    automata = replace(problem, factors=(automaton_of(first), automaton_of(second)))
+    assert densify(automata, 2**24).problem.domains.tolist() == dense.domains.tolist()  # of few words: the same
+    assert [f.possible()[1].size for f in densify(automata, 2**24, lists=True).problem.factors] == [600, 600]
+    result = dmcmc.solve(problem, method="exact", device="cpu", memory="64MiB")
+    assert result.status == "optimal"
+    assert result.objective == pytest.approx(max(first.entry(row[:6]) + second.entry(row[3:]) for row in rows.tolist()))
+
+
+def test_too_many_states_are_refused():
+    with pytest.raises(ResourceError, match="more than 1048576 steps"):
+        unroll(range(40), [2] * 40, 0, lambda i, s, x: (2 * s + x, 0))
+
+
+def test_of_equal_tuples_the_last_counts():
+    for size in (2, 5000):
+        factor = tabulate((0,), (size,), [[1], [0], [1]], [5, 6, 7], 0, name="f")
+        assert [factor.entry([x]) for x in range(2)] == [6, 7]
+        assert isinstance(factor, SparseFactor) == (size == 5000)
+
+
+def test_a_constant_may_be_listed_too():
+    assert tabulate((), (), np.zeros((0, 0)), [], 5).entry(()) == 5
+    assert tabulate((), (), np.zeros((2, 0)), [3, 4], 5).entry(()) == 4
+
+
+def test_big_integers_stay_exact():
+    factor = tabulate((0,), (5000,), [[1], [2]], np.array([2**61 + 1, SMALLEST]), 0, sense="min")
+    assert factor.entry([1]) == -(2**61) - 1
+    assert factor.entry([2]) is None
+
+
+def test_values_outside_the_domain_are_refused():
+    with pytest.raises(ProblemError, match="factor f: tuple 1 has a value outside its domain"):
+        tabulate((0,), (2,), [[1], [2]], [0, 0], 0, name="f")
+
+
+def test_counts_for_the_reader():
+    assert (count(999), count(10**6), count(7 * 10**400)) == ("999", "about 10^6", "about 10^400")
+
+
+def test_equal_states_are_merged():
+    factor = unroll((0, 1, 2), (2, 2, 2), (), lambda i, s, x: ((*s, x), sum(s) * 0 + x))
+    assert isinstance(factor, AutomatonFactor)
+    assert factor.states == (1, 1, 1)
+
+
+@given(listings(), listings(), st.integers(1, 3), st.sampled_from(["exact", "gibbs"]))
+@settings(max_examples=25)
+def test_solving_never_shows_hidden_variables(first, second, agents, method):
+    factors = [sparse(*listing)[0] for listing in (first, second)]
+    sizes = [max(pair) for pair in zip_longest(*(f.shape for f in factors), fillvalue=1)]
+    factors = [
+        tabulate(range(len(sizes)), sizes, np.pad(f.tuples, ((0, 0), (0, len(sizes) - len(f.shape)))), u[:-1], u[-1])
+        for f in factors
+        for u in [np.where(forbidden(f.utilities), -INFINITY, f.utilities.astype(float))]
+    ]
+    problem = problem_of(*factors, agents=agents if method == "exact" else 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dmcmc.run.planning.divided_problem.densify", lambda p, memory: as_chain(p))
+        result = dmcmc.solve(problem, method=method, runs=2, samples=10, device="cpu")
+    best = optimum(problem)
+    assert result.assignment is None or list(result.assignment) == list(problem.variables)
+    assert sum(agent.variables for agent in result.agents) == problem.n_variables
+    if method == "exact":
+        assert (result.status == "infeasible") == (best == -INFINITY)
+        assert best == -INFINITY or result.objective == pytest.approx(best)
+    elif result.objective is not None:
+        assert result.objective <= best + 1e-6
+        assert result.objective == problem.evaluate(result.assignment).objective
+
+
+def test_factors_travel_between_processes():
+    listed = tabulate((0,), (5000,), [[1], [0]], [5, -INFINITY], 0, name="f")
+    counted = unroll((0, 1), (2, 2), 0, lambda i, s, x: (s + x, s * x), name="g")
+    for factor in (listed, counted):
+        other = pickle.loads(pickle.dumps(factor))
+        assert (type(other), other.scope, other.shape, other.name) == (
+            type(factor), factor.scope, factor.shape, factor.name
+        )  # fmt: skip
+        first = [0] * len(factor.scope)
+        assert other.entry(first) == factor.entry(first)
+        assert repr(other) == repr(factor)
+        assert factor.renamed([3, 4][: len(first)], "h").entry(first) == factor.entry(first)

@@ -1,0 +1,176 @@
+"""Orders improved in large pieces: reductions, cuts, sweeps, and what they come to on graphs whose width is known."""
+
+import math
+import time
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support import naive
+from support.graphs_to_order import check_numbers, cycle, graphs, grid, kernel_graph, random_graph, total_of
+
+from dmcmc.inference.orders import reorder_subtrees
+from dmcmc.inference.orders.best_order import best_order
+from dmcmc.inference.orders.greedy_kernels import seeded
+from dmcmc.inference.orders.reorder_subtrees import improve_pieces
+from dmcmc.inference.orders.safe_elimination_kernels import reduce
+from dmcmc.inference.orders.sweep_order_kernels import sweep_order
+from dmcmc.inference.orders.vertex_separator_kernels import balanced_cuts, cut_orders, neighbour_lists
+from dmcmc.inference.runtime.deadline import Stop
+
+
+def largest_of(scopes, domains, order):
+    """The largest joined table of eliminating in this order."""
+    return max(cells for _, cells in naive.simulate_order(scopes, domains, order))
+
+
+def improved(scopes, domains, order, budget=3e5, stop=None):
+    """An order after pieces of it were ordered anew."""
+    words, sizes, weight, _ = kernel_graph(scopes, domains)
+    more = {} if stop is None else {"stop": stop}
+    return improve_pieces(words, sizes, weight, np.asarray(order, dtype=np.int64), budget, **more).tolist()
+
+
+@given(graphs(7), st.integers(0, 40))
+@settings(max_examples=60)
+def test_what_is_reduced_first_costs_no_more_than_the_limit_or_the_best_order(graph, limit):
+    """Some order that starts with it has a largest table within the limit, or none larger than the best order's."""
+    scopes, domains, _ = graph
+    words, sizes, _, n = kernel_graph(scopes, domains)
+    order = np.zeros(n, dtype=np.int64)
+    first = order[: reduce(words.copy(), sizes, n, limit, order)[0]].tolist()
+    rest = [v for v in range(n) if v not in first]
+    best = min(largest_of(scopes, domains, p) for p in permutations(range(n)))
+    kept = min(largest_of(scopes, domains, (*first, *p)) for p in permutations(rest))
+    assert kept <= max(best, limit)
+
+
+@pytest.mark.parametrize(("scopes", "n"), [(cycle(12), 12), ([(0, v) for v in range(1, 9)], 9), ([], 3)])
+def test_cycles_stars_and_islets_are_reduced_whole(scopes, n):
+    words, sizes, _, _ = kernel_graph(scopes, np.full(n, 3))
+    assert reduce(words.copy(), sizes, n, np.inf, np.zeros(n, dtype=np.int64))[0] == n
+
+
+def test_larger_tables_than_the_limit_are_not_reduced():
+    words, sizes, _, n = kernel_graph(cycle(12), np.full(12, 3))
+    assert reduce(words, sizes, n, 26.0, np.zeros(n, dtype=np.int64))[0] == 0
+
+
+def connected(graph, start, without):
+    """The vertices that a walk from ``start`` reaches."""
+    seen, queue = {start}, [start]
+    while queue:
+        for u in graph[queue.pop()]:
+            if u not in seen and u not in without:
+                seen.add(u)
+                queue.append(u)
+    return seen
+
+
+@given(st.integers(0, 999), st.integers(6, 16), st.integers(0, 99))
+@settings(max_examples=100)
+def test_cuts_separate_are_smallest_first_and_get_more_balanced(seed, n, draws):
+    rng = np.random.default_rng(seed)
+    scopes = random_graph(seed, n, int(rng.integers(n - 1, 2 * n)))
+    words, _, weight, _ = kernel_graph(scopes, rng.integers(2, 6, n))
+    around = [{u for s in scopes for u in s if v in s} - {v} for v in range(n)]
+    pairs = [(a, b) for a in range(n) for b in range(n) if a != b and b not in around[a]]
+    if not pairs:
+        return
+    source, target = pairs[int(rng.integers(len(pairs)))]
+    start, ends, opposite = neighbour_lists(words, n)
+    cuts = np.zeros((64, n), dtype=np.bool_)
+    heavy, smaller = np.zeros(64, dtype=np.int64), np.zeros(64, dtype=np.int64)
+    found, _ = balanced_cuts(
+        start, ends, opposite, weight, source, target, 1 << 40, cuts, heavy, smaller, seeded(draws)
+    )
+    assert found
+    assert (np.diff(heavy[:found]) > 0).all()
+    for cut, value in zip(cuts[:found], heavy[:found], strict=True):
+        chosen = set(np.flatnonzero(cut).tolist())
+        assert weight[cut].sum() == value
+        assert target not in connected(around, source, chosen)
+        assert not {source, target} & chosen
+    others = [v for v in range(n) if v not in (source, target)]
+    if len(others) <= 8:
+        least = min(
+            sum(int(weight[v]) for i, v in enumerate(others) if subset >> i & 1)
+            for subset in range(1 << len(others))
+            if target not in connected(around, source, {v for i, v in enumerate(others) if subset >> i & 1})
+        )
+        assert heavy[0] == least
+
+
+@given(graphs(16), st.integers(0, 99))
+@settings(max_examples=60)
+def test_every_kind_of_order_has_each_vertex_once(graph, seed):
+    scopes, domains, _ = graph
+    words, _, weight, n = kernel_graph(scopes, domains)
+    for orders, work in (
+        sweep_order(words, weight, n, seeded(seed)),
+        cut_orders(words, weight, n, 1 << 40, seeded(seed)),
+    ):
+        assert work >= 0
+        for order in orders:
+            assert sorted(order.tolist()) == list(range(n))
+
+
+@given(graphs(20), st.integers(0, 99))
+@settings(max_examples=60, deadline=None)
+def test_pieces_never_make_an_order_worse_and_repeat_themselves(graph, seed):
+    scopes, domains, _ = graph
+    n = len(domains)
+    order = np.random.default_rng(seed).permutation(n)
+    better = improved(scopes, domains, order)
+    assert sorted(better) == list(range(n))
+    assert total_of(scopes, domains, better) <= total_of(scopes, domains, order) * (1 + 1e-9)
+    assert better == improved(scopes, domains, order)
+
+
+@pytest.mark.parametrize("k", [12, 16])
+def test_grids_have_the_width_of_their_side_and_little_more(k):
+    """Greedy rules leave islands there."""
+    order = best_order(grid(k), np.full(k * k, 2), range(k * k), stake=1e9)
+    assert order.width <= k + 1
+    check_numbers(order, grid(k), np.full(k * k, 2))
+
+
+def test_much_work_anneals_to_an_order_that_gains_alone_do_not_find(monkeypatch):
+    """And repeats itself; the best on the way is what is kept."""
+    scopes, domains = random_graph(3, 80, 150), np.full(80, 2)
+    start = best_order(scopes, domains, range(80)).variables
+    monkeypatch.setattr(reorder_subtrees, "_AMPLE", 1e7)
+    found = []
+    for heat in (0.0, 0.01, 0.01):
+        monkeypatch.setattr(reorder_subtrees, "_HEAT", heat)
+        found.append(improved(scopes, domains, start, budget=4e7))
+    assert found[1] == found[2]
+    assert total_of(scopes, domains, found[1]) < total_of(scopes, domains, found[0])
+
+
+def test_more_at_stake_gives_an_order_no_worse():
+    scopes, domains = random_graph(4, 60, 160), np.full(60, 2)
+    plain = best_order(scopes, domains, range(60))
+    longer = best_order(scopes, domains, range(60), stake=1e9)
+    assert longer.cells <= plain.cells
+    assert longer == best_order(scopes, domains, range(60), stake=1e9)
+    check_numbers(longer, scopes, domains)
+
+
+def test_kept_variables_stay_and_count():
+    scopes, domains = grid(9), np.full(81, 3)
+    keep = list(range(9))
+    order = best_order(scopes, domains, range(9, 81), keep, stake=1e9)
+    assert sorted(order.variables) == list(range(9, 81))
+    check_numbers(order, scopes, domains)
+
+
+def test_the_end_of_the_time_ends_the_search_with_what_there_is():
+    scopes, domains = random_graph(5, 400, 1500), np.full(400, 2)
+    plain = best_order(scopes, domains, range(400), budget=1e6)
+    start = time.perf_counter()
+    ended = best_order(scopes, domains, range(400), budget=1e9, stop=Stop(start), stake=math.inf)
+    assert ended.cells <= plain.cells * (1 + 1e-9)
+    check_numbers(ended, scopes, domains)

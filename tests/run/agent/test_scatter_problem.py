@@ -1,0 +1,18 @@
+"""What rank 0 deals out arrives as it was."""
+
+import numpy as np
+
+import dmcmc
+from dmcmc.run.distribution.scatter_problem import _packed, _unpacked
+
+
+def test_a_part_goes_as_bytes_and_its_tables_are_not_pickled():
+    part = dmcmc.generate("meeting-scheduling", agents=2, variables_per_agent=4, domain_size=40)
+    data, sizes = _packed(part)
+    found, tables = _unpacked(data, sizes), [factor.table for factor in part.factors]
+    assert (found.variables, found.agents, found.sense) == (part.variables, part.agents, part.sense)
+    assert found.owner.tolist() == part.owner.tolist() and found.domains.tolist() == part.domains.tolist()
+    for mine, theirs in zip(part.factors, found.factors, strict=True):
+        assert (mine.scope, mine.table.dtype) == (theirs.scope, theirs.table.dtype) and theirs.table.flags.aligned
+        np.testing.assert_array_equal(mine.table, theirs.table)
+    assert sizes[0] < 8000 < sum(table.nbytes for table in tables) <= sizes[1:].sum()
